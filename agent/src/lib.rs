@@ -1,0 +1,1 @@
+//! firedoor as a library.

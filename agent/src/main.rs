@@ -1,0 +1,3 @@
+//! The `firedoor` command.
+
+fn main() {}
