@@ -1,1 +1,9 @@
-//! firedoor as a library.
+//! firedoor as a library: the edge around the pure core. Sources, files, the command line and the outputs live
+//! here; what a diagnosis is lives in `firedoor-core`.
+
+pub mod capture;
+pub mod cli;
+pub mod config;
+pub mod hubble;
+pub mod output;
+pub mod replay;

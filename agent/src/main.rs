@@ -1,3 +1,5 @@
 //! The `firedoor` command.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    firedoor::cli::run()
+}

@@ -2,6 +2,18 @@
 //! runtime. Time is event time and arrives with the events; the same input gives the same report, byte for
 //! byte. `cargo xtask tidy` holds the wall.
 
+pub mod attribute;
+pub mod diagnose;
+pub mod drop_reason;
 pub mod facts;
+pub mod gpu;
+pub mod history;
+pub mod inventory;
+pub mod ledger;
+pub mod membership;
 pub mod object;
+pub mod observation;
+pub mod pipeline;
+pub mod report;
+pub mod settings;
 pub mod time;

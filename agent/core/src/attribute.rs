@@ -1,0 +1,201 @@
+//! From what a source saw to whom it concerns. Enters: a [`Flow`] and an [`Inventory`] snapshot; leaves: a
+//! [`Sighting`] between a job's pod and its peer, or the reason why it is nobody's. Must not know windows.
+
+use std::net::IpAddr;
+
+use crate::drop_reason::DropReason;
+use crate::facts::Protocol;
+use crate::inventory::{Endpoint, Inventory, JobIndex, PairOfPods, PodId, node_name};
+use crate::ledger::PortClass;
+use crate::observation::{ConnectionState, Direction, EventKind, Flow, SourceKind, TcpFlags, Verdict};
+use crate::time::Timestamp;
+
+/// Whom a job's pod talks to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Peer {
+    /// Another member of the job.
+    Member(PodId),
+    /// A name server, by pod where known.
+    Dns(Option<PodId>, IpAddr),
+    /// The Kubernetes API server.
+    ApiServer(IpAddr),
+}
+
+/// Who is where in a sighting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ends {
+    /// The job's pod on the packet's sending side, or the only one of the job.
+    pub pod: PodId,
+    /// The other end.
+    pub peer: Peer,
+    /// The port at `pod`.
+    pub pod_port: u16,
+    /// The port at `peer`.
+    pub peer_port: u16,
+    /// What kind of port `pod_port` is.
+    pub pod_class: PortClass,
+    /// What kind of port `peer_port` is.
+    pub peer_class: PortClass,
+    /// Whether `pod` sent this packet.
+    pub pod_sent: bool,
+}
+
+/// A policy named by a source, owned.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ReportedPolicy {
+    /// Its kind; empty when not told.
+    pub kind: String,
+    /// Its namespace; empty for clusterwide ones.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// In which direction it acted.
+    pub direction: Direction,
+}
+
+/// An event that concerns a job, small and owned.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sighting {
+    /// When, by the observer's clock.
+    pub at: Timestamp,
+    /// By which kind of source.
+    pub source: SourceKind,
+    /// The job.
+    pub job: JobIndex,
+    /// Between whom; `None` when the job is known but not the pod.
+    pub ends: Option<Ends>,
+    /// What kind of event.
+    pub kind: EventKind,
+    /// What happened.
+    pub verdict: Verdict,
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// TCP flags.
+    pub flags: TcpFlags,
+    /// Whether it answers.
+    pub is_reply: Option<bool>,
+    /// Which way it went.
+    pub direction: Option<Direction>,
+    /// Connection tracking's view.
+    pub state: Option<ConnectionState>,
+    /// Policies named as having denied it.
+    pub denied_by: Vec<ReportedPolicy>,
+}
+
+/// Why an event is nobody's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NobodysBecause {
+    /// The source named a pod that the inventory does not know, or an address nobody had.
+    Unresolved,
+    /// The ends are known, but not both of one job.
+    NotAJob,
+}
+
+/// Says whom a flow concerns.
+///
+/// # Errors
+/// The reason why it is nobody's.
+pub fn attribute(flow: &Flow<'_>, inventory: &Inventory) -> Result<Sighting, NobodysBecause> {
+    let src = inventory.endpoint(&flow.src, flow.at);
+    let dst = inventory.endpoint(&flow.dst, flow.at);
+    let pair = inventory.pair((src, flow.src.port), (dst, flow.dst.port), flow.protocol, flow.at);
+    match pair {
+        PairOfPods::Known(job, from, to) => {
+            let ends = Ends {
+                pod: from,
+                peer: Peer::Member(to),
+                pod_port: flow.src.port,
+                peer_port: flow.dst.port,
+                pod_class: inventory.port_class(from, flow.src.port),
+                peer_class: inventory.port_class(to, flow.dst.port),
+                pod_sent: true,
+            };
+            Ok(sighting(flow, inventory, job, Some(ends)))
+        }
+        PairOfPods::Ambiguous(job) => Ok(sighting(flow, inventory, job, None)),
+        PairOfPods::No => {
+            let outward = infrastructure(inventory, src, flow.src.port, dst, flow.dst, true);
+            let inward = || infrastructure(inventory, dst, flow.dst.port, src, flow.src, false);
+            match outward.or_else(inward) {
+                Some((job, ends)) => Ok(sighting(flow, inventory, job, Some(ends))),
+                None if unresolved(flow, src) || unresolved(flow, dst) => Err(NobodysBecause::Unresolved),
+                None => Err(NobodysBecause::NotAJob),
+            }
+        }
+    }
+}
+
+/// What every job needs besides its own pods: names and the API server.
+fn infrastructure(
+    inventory: &Inventory,
+    pod: Endpoint,
+    pod_port: u16,
+    other: Endpoint,
+    end: crate::observation::End<'_>,
+    pod_sent: bool,
+) -> Option<(JobIndex, Ends)> {
+    let Endpoint::Pod(pod) = pod else { return None };
+    let (job, _) = inventory.job_of(pod)?;
+    let peer = match other {
+        Endpoint::ApiServer(ip) => Peer::ApiServer(ip),
+        _ if inventory.is_dns(other, end.port) => {
+            let known = if let Endpoint::Pod(id) = other { Some(id) } else { None };
+            Peer::Dns(known, end.ip?)
+        }
+        _ => return None,
+    };
+    let (pod_class, peer_class) = (PortClass::Ephemeral, PortClass::Fixed);
+    Some((job, Ends { pod, peer, pod_port, peer_port: end.port, pod_class, peer_class, pod_sent }))
+}
+
+fn unresolved(flow: &Flow<'_>, endpoint: Endpoint) -> bool {
+    match endpoint {
+        Endpoint::Unknown => true,
+        Endpoint::Address(ip) => {
+            let end = if flow.src.ip == Some(ip) { flow.src } else { flow.dst };
+            end.pod.is_some() || end.reserved.is_none()
+        }
+        _ => false,
+    }
+}
+
+/// A source that does not tell the direction still tells where it looked.
+fn inferred_direction(flow: &Flow<'_>, inventory: &Inventory) -> Option<Direction> {
+    let Endpoint::Pod(src) = inventory.endpoint(&flow.src, flow.at) else { return None };
+    let at_src = inventory.pod(src).node.as_deref() == Some(node_name(flow.observer));
+    Some(if at_src { Direction::Egress } else { Direction::Ingress })
+}
+
+fn sighting(flow: &Flow<'_>, inventory: &Inventory, job: JobIndex, ends: Option<Ends>) -> Sighting {
+    let denied_by = flow.denied_by.iter().map(|policy| ReportedPolicy {
+        kind: policy.kind.to_owned(),
+        namespace: policy.namespace.to_owned(),
+        name: policy.name.to_owned(),
+        direction: policy.direction,
+    });
+    Sighting {
+        at: flow.at,
+        source: flow.source,
+        job,
+        ends,
+        kind: flow.kind,
+        verdict: flow.verdict,
+        protocol: flow.protocol,
+        flags: flow.flags,
+        is_reply: flow.is_reply,
+        direction: flow.direction.or_else(|| inferred_direction(flow, inventory)),
+        state: flow.state,
+        denied_by: denied_by.collect(),
+    }
+}
+
+impl Sighting {
+    /// The drop reason, when the packet was dropped or would have been.
+    #[must_use]
+    pub fn drop_reason(&self) -> Option<DropReason> {
+        match self.verdict {
+            Verdict::Dropped(reason) | Verdict::WouldDrop(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}

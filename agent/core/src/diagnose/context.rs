@@ -1,0 +1,130 @@
+//! A job and everything known about it, looked up once for all rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::attribute::Peer;
+use crate::history::PairHistory;
+use crate::inventory::{JobIndex, PodId};
+use crate::ledger::{ObserverId, PairKey};
+use crate::membership::Job;
+use crate::report::{EndReport, JobCoverage};
+use crate::time::Timestamp;
+
+use super::{Evidence, roles};
+
+/// A job and everything known about it.
+pub(super) struct JobContext<'a> {
+    pub(super) evidence: &'a Evidence<'a>,
+    pub(super) job: &'a Job,
+    /// The job's pairs, by key.
+    pub(super) pairs: Vec<(PairKey, &'a PairHistory)>,
+    roles: BTreeMap<PodId, &'static str>,
+    ranks: BTreeMap<PodId, Option<u32>>,
+}
+
+impl<'a> JobContext<'a> {
+    pub(super) fn new(evidence: &'a Evidence<'a>, index: JobIndex) -> Self {
+        let job = evidence.inventory.job(index);
+        let ranks: BTreeMap<PodId, Option<u32>> =
+            job.members.iter().filter_map(|m| Some((PodId(u32::try_from(m.pod).ok()?), m.rank))).collect();
+        let of_job = |key: &PairKey| ranks.contains_key(&key.src);
+        let pairs = evidence.history.pairs.iter().filter(|(key, _)| of_job(key)).map(|(key, p)| (*key, p));
+        let pairs: Vec<(PairKey, &PairHistory)> = pairs.collect();
+        let roles = roles::resolve(job, &pairs);
+        Self { evidence, job, pairs, roles, ranks }
+    }
+
+    /// The job's pods.
+    pub(super) fn members(&self) -> impl Iterator<Item = PodId> {
+        self.ranks.keys().copied()
+    }
+
+    pub(super) fn role(&self, pod: PodId) -> &'static str {
+        self.roles.get(&pod).copied().unwrap_or("other")
+    }
+
+    pub(super) fn rank(&self, pod: PodId) -> Option<u32> {
+        self.ranks.get(&pod).copied().flatten()
+    }
+
+    pub(super) fn zone_name(&self, pod: PodId) -> Option<String> {
+        self.evidence.inventory.zone_of(pod).map(|zone| zone.name.clone())
+    }
+
+    /// Known zones, sorted; zones of the same name in several regions carry their region.
+    pub(super) fn zones(&self) -> Vec<String> {
+        let zones: BTreeSet<_> = self.members().filter_map(|id| self.evidence.inventory.zone_of(id)).collect();
+        let name = |zone: &&crate::facts::Zone| {
+            let shared = zones.iter().filter(|other| other.name == zone.name && other.region != zone.region).count() > 0;
+            match &zone.region {
+                Some(region) if shared => format!("{region}/{}", zone.name),
+                _ => zone.name.clone(),
+            }
+        };
+        let names: BTreeSet<String> = zones.iter().map(name).collect();
+        names.into_iter().collect()
+    }
+
+    /// The last event of all: the "now" of the report.
+    pub(super) fn now(&self) -> Timestamp {
+        self.evidence.history.span.map_or(Timestamp::MIN, |span| span.last)
+    }
+
+    /// The node where a pod's events are recorded, if it ever reported.
+    pub(super) fn observer_of(&self, pod: PodId) -> Option<ObserverId> {
+        self.evidence.observers.known(self.evidence.inventory.pod(pod).node.as_deref()?)
+    }
+
+    /// Events missing at a node, those of unnamed nodes included.
+    pub(super) fn lost_at(&self, observer: Option<ObserverId>) -> u64 {
+        let lost = |id: ObserverId| self.evidence.history.observers.get(&id).map_or(0, |o| o.lost.saturating_add(o.overflow));
+        let named = observer.filter(|id| *id != ObserverId::UNKNOWN).map_or(0, lost);
+        named.saturating_add(lost(ObserverId::UNKNOWN))
+    }
+
+    pub(super) fn coverage(&self) -> JobCoverage {
+        let observers: BTreeSet<ObserverId> = self.members().filter_map(|id| self.observer_of(id)).collect();
+        let lost = |id: ObserverId| self.evidence.history.observers.get(&id).map_or(0, |o| o.lost.saturating_add(o.overflow));
+        let unnamed = if observers.contains(&ObserverId::UNKNOWN) { 0 } else { lost(ObserverId::UNKNOWN) };
+        let lost = observers.iter().map(|id| lost(*id)).fold(unnamed, u64::saturating_add);
+        JobCoverage { lost, complete: lost == 0 && self.blind_nodes().next().is_none() }
+    }
+
+    /// Nodes of the job's pods that a relay could not reach.
+    pub(super) fn blind_nodes(&self) -> impl Iterator<Item = &str> {
+        let nodes: BTreeSet<&str> =
+            self.members().filter_map(|id| self.evidence.inventory.pod(id).node.as_deref()).collect();
+        nodes.into_iter().filter(|node| self.evidence.blind.iter().any(|blind| blind == node))
+    }
+
+    /// Whether a pod still had its addresses at the end.
+    pub(super) fn alive_at_end(&self, pod: PodId) -> bool {
+        self.evidence.inventory.pod(pod).lease.until.is_none_or(|until| until > self.now())
+    }
+
+    /// Whether a pod was there while anything was seen.
+    pub(super) fn alive_within(&self, pod: PodId) -> bool {
+        let Some(span) = self.evidence.history.span else { return true };
+        let lease = self.evidence.inventory.pod(pod).lease;
+        lease.from.is_none_or(|from| from <= span.last) && lease.until.is_none_or(|until| until > span.first)
+    }
+
+    pub(super) fn end(&self, pod: PodId) -> EndReport {
+        let facts = self.evidence.inventory.pod(pod);
+        EndReport {
+            namespace: Some(facts.namespace.clone()),
+            pod: facts.name.clone(),
+            role: self.role(pod),
+            zone: self.zone_name(pod),
+        }
+    }
+
+    pub(super) fn peer(&self, peer: Peer) -> EndReport {
+        match peer {
+            Peer::Member(pod) | Peer::Dns(Some(pod), _) => self.end(pod),
+            Peer::Dns(None, ip) | Peer::ApiServer(ip) => {
+                EndReport { namespace: None, pod: ip.to_string(), role: "other", zone: None }
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Traffic that a job needs and that does not get through: repeated failures without success, past the graces.
+//! Not one stray drop, not a drop followed by success, not the resets at a job's end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::attribute::{Peer, ReportedPolicy};
+use crate::drop_reason::{DropClass, DropReason};
+use crate::facts::Protocol;
+use crate::history::{Blocked, PairHistory, Streak};
+use crate::ledger::window::{Span, join};
+use crate::ledger::{PairKey, PortClass};
+use crate::report::{
+    Cause, CauseKind, Certainty, FindingReport, FindingState, PairReport, PolicyBlame, PolicyEffect, PortsReport, Symptom,
+};
+
+use super::context::JobContext;
+use super::{health, sentence};
+
+/// Another ephemeral port's success clears a failing one only when that one has been quiet for so long: a policy
+/// that opens part of the range lets some connections through while the others go on failing.
+const SIBLING_QUIET: Duration = Duration::from_secs(5);
+
+/// A pair that is, or was, blocked.
+#[derive(Clone)]
+pub(super) struct Trouble {
+    pub(super) key: PairKey,
+    pub(super) ports: Vec<u16>,
+    pub(super) streak: Streak,
+    pub(super) blocked: Blocked,
+    pub(super) state: FindingState,
+    pub(super) span: Span,
+}
+
+impl Trouble {
+    fn new(key: PairKey, ports: Vec<u16>, streak: Streak, blocked: Blocked, state: FindingState) -> Option<Self> {
+        let span = streak.span(blocked)?;
+        Some(Self { key, ports, streak, blocked, state, span })
+    }
+
+    pub(super) fn cause(&self) -> CauseKind {
+        match (self.key.dst, self.blocked) {
+            (Peer::Dns(..), _) => CauseKind::DnsBlocked,
+            (Peer::ApiServer(_), _) => CauseKind::ApiBlocked,
+            (Peer::Member(_), Blocked::Refused) => CauseKind::Refused,
+            (Peer::Member(_), Blocked::Unanswered) => CauseKind::Unanswered,
+            (Peer::Member(_), Blocked::Denied) => match self.streak.reason().map(DropReason::class) {
+                Some(DropClass::Policy | DropClass::Authentication) => CauseKind::Policy,
+                Some(DropClass::ExplicitDeny) => CauseKind::ExplicitDeny,
+                Some(DropClass::Unknown | DropClass::NotAFailure) | None => CauseKind::Unknown,
+                Some(_) => CauseKind::DatapathFault,
+            },
+        }
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.streak.failed(self.blocked).max(1)
+    }
+}
+
+/// The hard blocks of a job, one finding a cause and state.
+pub(super) fn findings(context: &JobContext<'_>) -> Vec<FindingReport> {
+    let mut groups: BTreeMap<(CauseKind, FindingState), Vec<Trouble>> = BTreeMap::new();
+    for trouble in context.pairs.iter().filter_map(|(key, history)| trouble(context, key, history)) {
+        groups.entry((trouble.cause(), trouble.state)).or_default().push(trouble);
+    }
+    groups.into_iter().map(|((cause, state), troubles)| finding(context, cause, state, &troubles)).collect()
+}
+
+fn trouble(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> Option<Trouble> {
+    match failing(context, key, history) {
+        Some(trouble) => Some(trouble),
+        None => recovered(key, history),
+    }
+}
+
+fn failing(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> Option<Trouble> {
+    let settings = context.evidence.settings;
+    let stands = |blocked: Blocked| match blocked {
+        Blocked::Denied | Blocked::Refused => true,
+        // Silence proves something only for a protocol that answers, where no answer can have been missed.
+        Blocked::Unanswered => key.protocol == Protocol::Tcp && context.lost_at(context.observer_of(key.src)) == 0,
+    };
+    let own = history.ports.values().filter_map(|port| port.streak.blocked(settings)).filter(|b| stands(*b)).min();
+    let together = history.failing();
+    // Ports that each failed only once or twice add up, as long as nothing succeeded meanwhile.
+    let since = together.span(Blocked::Denied).map(|span| span.first);
+    let meanwhile = history.answered.span.zip(since).is_some_and(|(ok, since)| ok.last >= since);
+    let summed = || together.blocked(settings).filter(|b| *b == Blocked::Denied && !meanwhile);
+    let blocked = own.or_else(summed)?;
+    let involved = history.ports.iter().filter(|(_, port)| port.streak.span(blocked).is_some());
+    let mut streak = Streak::default();
+    let mut ports = Vec::new();
+    for (port, history) in involved {
+        streak.add(&history.streak);
+        ports.push(*port);
+    }
+    let last = streak.span(blocked)?.last;
+    let sibling_ok = key.class == PortClass::Ephemeral
+        && history.answered.span.is_some_and(|ok| ok.last > last.plus(SIBLING_QUIET));
+    let state = if sibling_ok { FindingState::Recovered } else { state(context, key, last) };
+    Trouble::new(*key, ports, streak, blocked, state)
+}
+
+/// The last block of any port that ended in success.
+fn recovered(key: &PairKey, history: &PairHistory) -> Option<Trouble> {
+    let of_port = |(port, history): (&u16, &crate::history::PortHistory)| {
+        history.recovery.as_ref().map(|recovery| (*port, recovery.clone()))
+    };
+    let recoveries: Vec<_> = history.ports.iter().filter_map(of_port).collect();
+    let blocked = recoveries.iter().map(|(_, r)| r.blocked).min()?;
+    let mut streak = Streak::default();
+    for (_, recovery) in &recoveries {
+        streak.add(&recovery.streak);
+    }
+    let ports = recoveries.iter().map(|(port, _)| *port).collect();
+    Trouble::new(*key, ports, streak, blocked, FindingState::Recovered)
+}
+
+/// Silence is never recovery: without success a block is active, until nobody is left to try.
+fn state(context: &JobContext<'_>, key: &PairKey, last: crate::time::Timestamp) -> FindingState {
+    let peer_gone = matches!(key.dst, Peer::Member(pod) if !context.alive_at_end(pod));
+    let quiet = context.now().since(last) >= context.evidence.settings.quiet;
+    if quiet || peer_gone || !context.alive_at_end(key.src) { FindingState::Ended } else { FindingState::Active }
+}
+
+fn finding(context: &JobContext<'_>, cause: CauseKind, state: FindingState, troubles: &[Trouble]) -> FindingReport {
+    let span = troubles.iter().map(|t| Some(t.span)).fold(None, join);
+    FindingReport {
+        symptom: Symptom::HardBlock,
+        state,
+        since: span.map(|s| s.first),
+        last_seen: span.map(|s| s.last),
+        summary: sentence::summary(context, cause, state, troubles),
+        cause: Cause { kind: cause, reason: reason(troubles), policies: reported(troubles) },
+        pairs: pairs(context, troubles),
+        evidence: evidence(context, state, troubles),
+        remedies: Vec::new(),
+    }
+}
+
+/// The reason most packets were dropped for.
+fn reason(troubles: &[Trouble]) -> Option<String> {
+    let mut all = Streak::default();
+    for trouble in troubles.iter().filter(|t| t.blocked == Blocked::Denied) {
+        all.add(&trouble.streak);
+    }
+    all.reason().map(|reason| reason.to_string())
+}
+
+/// Policies the datapath itself named. It does so only for explicit denials.
+fn reported(troubles: &[Trouble]) -> Vec<PolicyBlame> {
+    let named = troubles.iter().flat_map(|t| t.streak.all_denied().named);
+    let blame = |policy: ReportedPolicy| PolicyBlame {
+        kind: if policy.kind.is_empty() { "unknown".to_owned() } else { policy.kind },
+        namespace: Some(policy.namespace).filter(|n| !n.is_empty()),
+        name: policy.name,
+        direction: policy.direction,
+        effect: PolicyEffect::ExplicitDeny,
+        certainty: Certainty::Reported,
+    };
+    let mut blamed: Vec<PolicyBlame> = named.map(blame).collect();
+    blamed.sort();
+    blamed.dedup();
+    blamed
+}
+
+/// One entry for each (source pod, destination pod, port class), whatever the protocols and ports.
+fn pairs(context: &JobContext<'_>, troubles: &[Trouble]) -> Vec<PairReport> {
+    let mut of_ends: BTreeMap<_, Vec<&Trouble>> = BTreeMap::new();
+    for trouble in troubles {
+        let ends = (context.end(trouble.key.src), context.peer(trouble.key.dst), trouble.key.class);
+        of_ends.entry(ends).or_default().push(trouble);
+    }
+    of_ends.into_iter().map(|((src, dst, class), of)| {
+        let main = of.iter().max_by_key(|t| t.failed());
+        let mut ports: Vec<u16> = of.iter().flat_map(|t| t.ports.iter().copied()).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
+        let drops = of.iter().filter(|t| t.blocked == Blocked::Denied).map(|t| t.streak.all_denied().drops);
+        let counted: Vec<u64> = drops.collect();
+        PairReport {
+            src,
+            dst,
+            protocol: main.map_or("TCP", |t| t.key.protocol.name()),
+            port: (class == PortClass::Fixed && ports.len() == 1).then_some(min),
+            ports: PortsReport { class, min, max, distinct: ports.len() },
+            app: "unknown",
+            attempts: Some(of.iter().map(|t| t.failed()).sum()),
+            drops: (!counted.is_empty()).then(|| counted.iter().sum()),
+            bytes: None,
+            rtt_ms_p50: None,
+            direction: main.and_then(|t| t.streak.direction()),
+        }
+    }).collect()
+}
+
+fn evidence(context: &JobContext<'_>, state: FindingState, troubles: &[Trouble]) -> Vec<String> {
+    let failed: u64 = troubles.iter().map(Trouble::failed).sum();
+    let begun: u64 = troubles.iter().map(|t| t.streak.opened().max(t.failed())).sum();
+    let drops: u64 = troubles.iter().map(|t| t.streak.all_denied().drops).sum();
+    let span = troubles.iter().map(|t| Some(t.span)).fold(None, join);
+    let seconds = span.map_or(0, |s| s.last.since(s.first).as_secs());
+    let how = match troubles.first().map(|t| t.blocked) {
+        Some(Blocked::Refused) => "refused",
+        Some(Blocked::Unanswered) => "left without an answer",
+        _ => "dropped",
+    };
+    let mut evidence = vec![format!("{failed} of {begun} connection attempts {how} in {seconds} s")];
+    if drops > failed {
+        evidence.push(format!("{drops} packets dropped in all"));
+    }
+    let succeeded = context.pairs.iter().filter(|(key, _)| troubles.iter().any(|t| t.key == *key));
+    let last_ok = succeeded.filter_map(|(_, history)| history.answered.span).map(|span| span.last).max();
+    evidence.push(match (state, last_ok) {
+        (FindingState::Recovered, Some(ok)) => format!("a connection succeeded at {ok}"),
+        (_, Some(ok)) => format!("the last success between these pods was at {ok}"),
+        (_, None) => "no connection between these pods ever succeeded".to_owned(),
+    });
+    if state != FindingState::Recovered {
+        evidence.extend(health::gpu_evidence(context));
+    }
+    let lost = context.coverage().lost;
+    if lost > 0 {
+        evidence.push(format!("{lost} further events were lost: the counts are lower bounds"));
+    }
+    evidence
+}

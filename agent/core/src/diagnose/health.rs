@@ -1,0 +1,86 @@
+//! What cannot be said about a job. `healthy` is never said of what was not seen.
+
+use std::collections::BTreeSet;
+
+use crate::attribute::Peer;
+use crate::inventory::PodId;
+use crate::report::GpuState;
+
+use super::context::JobContext;
+
+/// Everything that keeps the job from being called healthy; empty when nothing does.
+pub(super) fn unknowns(context: &JobContext<'_>) -> Vec<String> {
+    let mut unknowns = Vec::new();
+    let coverage = context.coverage();
+    if coverage.lost > 0 {
+        unknowns.push(format!(
+            "{} events were lost on nodes of this job: that nothing was seen to fail proves nothing",
+            coverage.lost
+        ));
+    }
+    for node in context.blind_nodes() {
+        unknowns.push(format!("node {node} could not be reached by the relay: what happens there is not seen"));
+    }
+    unknowns.extend(unseen(context));
+    unknowns.extend(distance(context));
+    unknowns
+}
+
+fn unseen(context: &JobContext<'_>) -> Option<String> {
+    let present: Vec<PodId> = context.members().filter(|id| context.alive_within(*id)).collect();
+    let mut connected: BTreeSet<PodId> = BTreeSet::new();
+    for (key, history) in &context.pairs {
+        if let Peer::Member(dst) = key.dst
+            && history.answered.span.is_some()
+        {
+            connected.extend([key.src, dst]);
+        }
+    }
+    let missing = present.iter().filter(|id| !connected.contains(id)).count();
+    match (missing, present.len()) {
+        (0, 1..) => None,
+        (missing, all) if missing == all => Some("no connection between its pods was seen to succeed".to_owned()),
+        (missing, all) => Some(format!("{missing} of {all} pods were not seen in any connection that succeeded")),
+    }
+}
+
+/// Latency and cost can be excluded only where they were measured, or where nothing crosses a zone.
+fn distance(context: &JobContext<'_>) -> Option<String> {
+    let inventory = context.evidence.inventory;
+    let can = context.evidence.history.capabilities();
+    if can.bytes && can.rtt {
+        return None;
+    }
+    let zoned_cluster = inventory.nodes().values().any(|node| node.zone.is_some());
+    let nodes: BTreeSet<Option<&str>> = context.members().map(|id| inventory.pod(id).node.as_deref()).collect();
+    let one_node = nodes.len() == 1 && !nodes.contains(&None);
+    let zones: BTreeSet<_> = context.members().map(|id| inventory.zone_of(id)).collect();
+    if !zoned_cluster || one_node {
+        return None;
+    }
+    if zones.contains(&None) {
+        return Some("the zone of some of its pods is unknown, so whether they talk across zones is, too".to_owned());
+    }
+    (zones.len() > 1).then(|| {
+        format!(
+            "it runs in {}, and this source sees neither bytes nor round-trip times: latency and cost between the zones cannot be known",
+            context.zones().join(" and ")
+        )
+    })
+}
+
+/// Support from accelerators for a finding, never more.
+pub(super) fn gpu_evidence(context: &JobContext<'_>) -> Option<String> {
+    let inventory = context.evidence.inventory;
+    let states = context.members().flat_map(|id| {
+        let pod = inventory.pod(id);
+        context.evidence.readings.states(&pod.namespace, &pod.name)
+    });
+    let known: Vec<GpuState> = states.filter(|state| *state != GpuState::Unknown).collect();
+    let count = |state: GpuState| known.iter().filter(|s| **s == state).count();
+    let (idle, spinning) = (count(GpuState::Idle), count(GpuState::Spinning));
+    if idle > 0 {
+        return Some(format!("{idle} of {} measured GPUs are idle", known.len()));
+    }
+    (spinning > 0).then(|| format!("{spinning} of {} measured GPUs spin inside a collective without computing", known.len()))
+}

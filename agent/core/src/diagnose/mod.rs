@@ -1,0 +1,159 @@
+//! What is wrong with each job, and how sure that is. Enters: the history of all pairs, the inventory, readings
+//! of accelerators; leaves: the report. The rules live one a file; this one joins them. Must not know sources.
+
+mod context;
+mod hard_block;
+mod health;
+mod roles;
+mod sentence;
+#[cfg(test)]
+mod tests;
+mod would_block;
+mod zone_label;
+
+use crate::gpu::{Readings, prevailing};
+use crate::history::History;
+use crate::inventory::{Inventory, JobIndex, PodId};
+use crate::ledger::{Observers, Totals};
+use crate::report::{
+    Coverage, FindingReport, FindingState, GpuReport, GpuState, JobReport, JobVerdict, MemberReport, Report,
+    ReportWindow, Severity, Symptom,
+};
+use crate::settings::Settings;
+
+use context::JobContext;
+
+/// Everything a diagnosis is made from.
+pub struct Evidence<'a> {
+    /// The cluster.
+    pub inventory: &'a Inventory,
+    /// The story of all pairs.
+    pub history: &'a History,
+    /// The nodes that reported.
+    pub observers: &'a Observers,
+    /// What became of everything that entered.
+    pub totals: Totals,
+    /// What accelerators do.
+    pub readings: &'a Readings,
+    /// Nodes a relay could not reach.
+    pub blind: &'a [String],
+    /// Thresholds.
+    pub settings: &'a Settings,
+}
+
+/// Makes the report.
+#[must_use]
+pub fn diagnose(evidence: &Evidence<'_>) -> Report {
+    let jobs = evidence.inventory.jobs().filter(|(_, job)| job.members.len() > 1);
+    let mut jobs: Vec<JobReport> = jobs.map(|(index, _)| job_report(evidence, index)).collect();
+    jobs.sort_by(|a, b| (&a.namespace, &a.kind, &a.name, &a.uid).cmp(&(&b.namespace, &b.kind, &b.name, &b.uid)));
+    let span = evidence.history.span;
+    Report {
+        version: 1,
+        window: ReportWindow { start: span.map(|s| s.first), end: span.map(|s| s.last) },
+        coverage: coverage(evidence),
+        jobs,
+        suggestions: Vec::new(),
+    }
+}
+
+fn coverage(evidence: &Evidence<'_>) -> Coverage {
+    let totals = evidence.totals;
+    let history = evidence.history;
+    let lost = history.observers.values().fold(0_u64, |sum, o| sum.saturating_add(o.lost));
+    Coverage {
+        sources: history.sources.iter().map(|s| s.as_str()).collect(),
+        capabilities: history.capabilities(),
+        received: totals.received,
+        attributed: totals.attributed,
+        not_a_job: totals.not_a_job,
+        rejected: totals.rejected,
+        late: totals.late,
+        duplicate: totals.duplicate,
+        lost,
+        complete: lost == 0 && totals.late == 0 && totals.overflow == 0 && evidence.blind.is_empty(),
+        unresolved: totals.unresolved,
+        ambiguous: totals.ambiguous,
+        blind_nodes: evidence.blind.to_vec(),
+    }
+}
+
+fn job_report(evidence: &Evidence<'_>, index: JobIndex) -> JobReport {
+    let context = JobContext::new(evidence, index);
+    let mut findings = hard_block::findings(&context);
+    findings.extend(would_block::findings(&context));
+    findings.extend(zone_label::findings(&context));
+    findings.sort_by_key(|f| (f.symptom.severity(), f.symptom, f.state, f.cause.kind, f.since));
+    let (verdict, unknowns) = verdict(&context, &findings);
+    let worst = findings.iter().filter(|f| unresolved(f)).map(|f| f.symptom.severity()).min();
+    let id = &context.job.id;
+    JobReport {
+        namespace: id.namespace.clone(),
+        kind: id.kind.as_str().to_owned(),
+        name: id.name.clone(),
+        uid: id.uid.clone(),
+        verdict,
+        severity: worst.unwrap_or(Severity::None),
+        zones: context.zones(),
+        coverage: context.coverage(),
+        members: members(&context),
+        gpu: gpu(&context),
+        findings,
+        unknowns,
+    }
+}
+
+/// Whether a finding tells of something that is wrong still, or was when the job ended.
+fn unresolved(finding: &FindingReport) -> bool {
+    finding.state != FindingState::Recovered
+}
+
+/// The worst finding decides; without one, the job is healthy only if everything needed to say so was seen.
+fn verdict(context: &JobContext<'_>, findings: &[FindingReport]) -> (JobVerdict, Vec<String>) {
+    let unknowns = health::unknowns(context);
+    let worst = findings.iter().filter(|f| unresolved(f)).filter_map(|f| match f.symptom {
+        Symptom::HardBlock => Some(JobVerdict::HardBlock),
+        Symptom::CrossZoneLatency => Some(JobVerdict::CrossZoneLatency),
+        Symptom::EgressCost => Some(JobVerdict::EgressCost),
+        Symptom::ZoneLabelMismatch | Symptom::RdmaFallback | Symptom::WouldBlock => None,
+    });
+    let verdict = match worst.min() {
+        Some(verdict) => verdict,
+        None if unknowns.is_empty() => JobVerdict::Healthy,
+        None => JobVerdict::Inconclusive,
+    };
+    (verdict, unknowns)
+}
+
+fn members(context: &JobContext<'_>) -> Vec<MemberReport> {
+    let mut members: Vec<MemberReport> = context.members().map(|id| member(context, id)).collect();
+    members.sort_by(|a, b| (&a.pod, &a.node).cmp(&(&b.pod, &b.node)));
+    members
+}
+
+fn member(context: &JobContext<'_>, id: PodId) -> MemberReport {
+    let pod = context.evidence.inventory.pod(id);
+    MemberReport {
+        pod: pod.name.clone(),
+        role: context.role(id),
+        rank: context.rank(id),
+        node: pod.node.clone(),
+        zone: context.zone_name(id),
+        gpus: pod.gpus,
+        gpu_state: prevailing(context.evidence.readings.states(&pod.namespace, &pod.name)),
+    }
+}
+
+fn gpu(context: &JobContext<'_>) -> GpuReport {
+    let inventory = context.evidence.inventory;
+    let gpus = context.members().map(|id| inventory.pod(id).gpus).fold(0, u32::saturating_add);
+    let states = context.members().flat_map(|id| {
+        let pod = inventory.pod(id);
+        context.evidence.readings.states(&pod.namespace, &pod.name)
+    });
+    let known: Vec<GpuState> = states.filter(|state| *state != GpuState::Unknown).collect();
+    let idle = known.iter().filter(|state| **state == GpuState::Idle).count();
+    #[allow(clippy::cast_precision_loss)] // counts of devices are far below 2^52
+    let idle_ratio = (!known.is_empty()).then(|| (1000.0 * idle as f64 / known.len() as f64).round() / 1000.0);
+    GpuReport { gpus, idle_ratio, state: prevailing(known) }
+}

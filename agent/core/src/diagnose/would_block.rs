@@ -1,0 +1,61 @@
+//! Traffic that passes only because a policy is in audit mode. Nothing is wrong yet; it will be when the policy
+//! is enforced.
+
+use std::collections::BTreeSet;
+
+use crate::attribute::Peer;
+use crate::history::PairHistory;
+use crate::inventory::PodId;
+use crate::ledger::window::join;
+use crate::ledger::{PairKey, PortClass};
+use crate::report::{Cause, CauseKind, FindingReport, FindingState, PairReport, PortsReport, Symptom};
+
+use super::context::JobContext;
+use super::sentence;
+
+pub(super) fn findings(context: &JobContext<'_>) -> Option<FindingReport> {
+    let audited = context.pairs.iter().filter(|(_, history)| history.audited.attempts.span.is_some());
+    let audited: Vec<(PairKey, &PairHistory)> = audited.copied().collect();
+    let span = audited.iter().map(|(_, history)| history.audited.attempts.span).fold(None, join)?;
+    let sources: BTreeSet<PodId> = audited.iter().map(|(key, _)| key.src).collect();
+    let attempts: u64 = audited.iter().map(|(_, history)| history.audited.attempts.count).sum();
+    let reasons = audited.iter().flat_map(|(_, history)| history.audited.reasons.keys());
+    let reason = reasons.max().map(ToString::to_string);
+    let quiet = context.now().since(span.last) >= context.evidence.settings.quiet;
+    Some(FindingReport {
+        symptom: Symptom::WouldBlock,
+        state: if quiet { FindingState::Ended } else { FindingState::Active },
+        since: Some(span.first),
+        last_seen: Some(span.last),
+        summary: format!(
+            "a policy in audit mode would block traffic of {}: it passes only because the policy is not enforced",
+            sentence::ends(context, &sources)
+        ),
+        cause: Cause { kind: CauseKind::Policy, reason, policies: Vec::new() },
+        pairs: audited.iter().map(|(key, history)| pair(context, key, history)).collect(),
+        evidence: vec![format!("{attempts} connection attempts would have been dropped")],
+        remedies: Vec::new(),
+    })
+}
+
+fn pair(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> PairReport {
+    let ports: Vec<u16> = history.ports.keys().copied().collect();
+    let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
+    let dst = match key.dst {
+        Peer::Member(pod) => context.end(pod),
+        other => context.peer(other),
+    };
+    PairReport {
+        src: context.end(key.src),
+        dst,
+        protocol: key.protocol.name(),
+        port: (key.class == PortClass::Fixed && ports.len() == 1).then_some(min),
+        ports: PortsReport { class: key.class, min, max, distinct: ports.len() },
+        app: "unknown",
+        attempts: Some(history.audited.attempts.count),
+        drops: None,
+        bytes: None,
+        rtt_ms_p50: None,
+        direction: None,
+    }
+}

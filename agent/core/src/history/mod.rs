@@ -1,0 +1,194 @@
+//! The story of each pair, told from its windows in order of time: since when does it fail, how, and did it
+//! ever work again? Enters: groups of windows that start together, from any number of nodes; leaves: streaks of
+//! failure without success. One fact has one owner: an egress drop counts at the source's node, an ingress drop
+//! at the destination's, a connect at the source's; another node stands in only where the owner saw nothing.
+
+mod combine;
+mod streak;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::inventory::{JobIndex, PodId};
+use crate::ledger::window::{Denied, PairWindow, Span, Tally, Window, WindowKey, join};
+use crate::ledger::{ObserverId, PairKey, PortClass};
+use crate::observation::{Capabilities, SourceKind};
+use crate::settings::Settings;
+use crate::time::Timestamp;
+
+use combine::PortGroup;
+pub use streak::{Blocked, Streak};
+
+/// A block that ended when a connection succeeded.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Recovery {
+    /// What had failed until then.
+    pub streak: Streak,
+    /// How it had failed.
+    pub blocked: Blocked,
+    /// When success was seen.
+    pub at: Timestamp,
+}
+
+/// The story of one port of a pair.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PortHistory {
+    /// Failures since the last success.
+    pub streak: Streak,
+    /// The last block that ended in success.
+    pub recovery: Option<Recovery>,
+}
+
+/// The story of a pair.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PairHistory {
+    /// By port; ephemeral ports that never failed are forgotten.
+    pub ports: BTreeMap<u16, PortHistory>,
+    /// Success on any port.
+    pub answered: Tally,
+    /// Packets that would have been dropped were the policy enforced.
+    pub audited: Denied,
+}
+
+/// What one node reported over all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ObserverHistory {
+    /// Events it reported.
+    pub events: u64,
+    /// Events known to be missing.
+    pub lost: u64,
+    /// Events not kept because a cap was reached.
+    pub overflow: u64,
+    /// When.
+    pub span: Option<Span>,
+}
+
+/// The story of everything.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct History {
+    /// By pair.
+    pub pairs: BTreeMap<PairKey, PairHistory>,
+    /// By node.
+    pub observers: BTreeMap<ObserverId, ObserverHistory>,
+    /// Events whose job is known, but not the pod.
+    pub ambiguous: BTreeMap<JobIndex, u64>,
+    /// Kinds of source that reported.
+    pub sources: Vec<SourceKind>,
+    /// From the first to the last event.
+    pub span: Option<Span>,
+}
+
+impl History {
+    /// Adds windows that start together. Groups must come in order of their start. `node_of` tells at which
+    /// node a pod's events are recorded.
+    pub fn add(
+        &mut self,
+        group: &[(WindowKey, &Window)],
+        settings: &Settings,
+        node_of: &dyn Fn(PodId) -> Option<ObserverId>,
+    ) {
+        let mut of_pair: BTreeMap<PairKey, Vec<(WindowKey, &PairWindow)>> = BTreeMap::new();
+        for (key, window) in group {
+            self.note(key, window);
+            for (pair, seen) in &window.pairs {
+                of_pair.entry(*pair).or_default().push((*key, seen));
+            }
+        }
+        for (pair, views) in of_pair {
+            self.pairs.entry(pair).or_default().add(&pair, &views, settings, node_of);
+        }
+    }
+
+    fn note(&mut self, key: &WindowKey, window: &Window) {
+        let observer = self.observers.entry(key.observer).or_default();
+        observer.events += window.counts.events;
+        observer.lost = observer.lost.saturating_add(window.counts.lost);
+        observer.overflow += window.counts.overflow;
+        observer.span = join(observer.span, window.span);
+        self.span = join(self.span, window.span);
+        for (job, count) in &window.ambiguous {
+            *self.ambiguous.entry(*job).or_default() += count;
+        }
+        if let Err(place) = self.sources.binary_search(&key.source) {
+            self.sources.insert(place, key.source);
+        }
+    }
+
+    /// What all sources together can see.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.sources.iter().fold(Capabilities::default(), |all, source| all.union(source.capabilities()))
+    }
+}
+
+impl PairHistory {
+    fn add(
+        &mut self,
+        key: &PairKey,
+        views: &[(WindowKey, &PairWindow)],
+        settings: &Settings,
+        node_of: &dyn Fn(PodId) -> Option<ObserverId>,
+    ) {
+        for (port, group) in combine::by_port(key, views, node_of) {
+            self.answered = self.answered.plus(group.answered);
+            self.audited.add(&group.audited);
+            let history = self.ports.entry(port).or_default();
+            history.add(group, settings);
+            let uneventful = history.streak.is_empty() && history.recovery.is_none();
+            if uneventful && key.class == PortClass::Ephemeral {
+                self.ports.remove(&port);
+            }
+        }
+    }
+
+    /// All failures since each port's last success, together.
+    #[must_use]
+    pub fn failing(&self) -> Streak {
+        let mut all = Streak::default();
+        for port in self.ports.values() {
+            all.add(&port.streak);
+        }
+        all
+    }
+}
+
+impl PortHistory {
+    fn add(&mut self, group: PortGroup, settings: &Settings) {
+        let Some(ok) = group.answered.span else {
+            self.streak.absorb(&group);
+            return;
+        };
+        let failed_after = group.failed().filter(|failed| failed.last > ok.last);
+        let begun_before = self.streak.clone();
+        match failed_after {
+            None => {
+                let mut ended = begun_before;
+                ended.absorb(&group);
+                self.recover(ended, ok.last, settings);
+                self.streak = Streak::default();
+            }
+            Some(failed) => {
+                self.recover(begun_before, ok.first, settings);
+                self.streak = Streak::default();
+                if failed.first > ok.last {
+                    self.streak.absorb(&group);
+                } else {
+                    // Success and failure lie mixed within one window: at least the last failure came after.
+                    self.streak.absorb(&group.only_last());
+                }
+            }
+        }
+        if self.streak.is_empty()
+            && let Some(opened) = group.opened_span().filter(|opened| opened.last > ok.last)
+        {
+            self.streak.pending(opened.last);
+        }
+    }
+
+    fn recover(&mut self, streak: Streak, at: Timestamp, settings: &Settings) {
+        if let Some(blocked) = streak.blocked(settings) {
+            self.recovery = Some(Recovery { streak, blocked, at });
+        }
+    }
+}

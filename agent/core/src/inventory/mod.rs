@@ -1,0 +1,304 @@
+//! The cluster at a glance: pods with their address leases, nodes, namespaces, services, jobs. Enters: objects;
+//! leaves: an immutable snapshot that answers "who had this address at that time" without waiting. Must not
+//! know flows, windows or findings.
+
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::facts::{Namespace, Node, Pod, Service, Zone};
+use crate::membership::{Grouping, Job, Jobs, Member};
+use crate::object::{Object, ObjectKey};
+use crate::time::Timestamp;
+
+pub use resolve::{Endpoint, PairOfPods};
+
+/// A hash map with a fast hash; never iterated for output.
+pub type FastMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+
+/// Pods by namespace, then by name.
+type PodsByName = FastMap<Box<str>, FastMap<Box<str>, Vec<PodId>>>;
+
+/// A pod, stable for the life of the inventory it came from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PodId(pub u32);
+
+/// A job, stable for the life of the inventory it came from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JobIndex(pub u32);
+
+/// Something odd about the objects that a person should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Oddity {
+    /// Two different objects carry the same UID.
+    SharedUid {
+        /// The UID.
+        uid: String,
+        /// The object that was read first.
+        first: ObjectKey,
+        /// The object that was read later.
+        second: ObjectKey,
+    },
+}
+
+/// An immutable snapshot of the cluster.
+#[derive(Default)]
+pub struct Inventory {
+    pods: Vec<Pod>,
+    nodes: BTreeMap<String, Node>,
+    namespaces: BTreeMap<String, Namespace>,
+    services: Vec<Service>,
+    objects: Vec<Object>,
+    jobs: Jobs,
+    oddities: Vec<Oddity>,
+    by_name: PodsByName,
+    by_ip: FastMap<IpAddr, Vec<PodId>>,
+    on_host: FastMap<Box<str>, Vec<PodId>>,
+    node_by_ip: FastMap<IpAddr, Box<str>>,
+    service_by_ip: FastMap<IpAddr, usize>,
+    api_servers: Vec<IpAddr>,
+    /// By pod: ports that are a rendezvous although they lie in the ephemeral range.
+    rendezvous: FastMap<PodId, Vec<u16>>,
+}
+
+impl Inventory {
+    /// Builds the snapshot. Of several objects with the same kind, namespace, name and UID the last one counts;
+    /// pods of the same name with different UIDs are different pods.
+    #[must_use]
+    pub fn new(objects: Vec<Object>, grouping: &Grouping) -> Self {
+        let (objects, oddities) = distinct(objects);
+        let pods: Vec<Pod> = objects.iter().filter_map(Pod::from_object).collect();
+        let mut inventory = Self {
+            jobs: Jobs::resolve(&pods, &objects, grouping),
+            nodes: objects.iter().filter_map(Node::from_object).map(|n| (n.name.clone(), n)).collect(),
+            namespaces: objects.iter().filter_map(Namespace::from_object).map(|n| (n.name.clone(), n)).collect(),
+            services: objects.iter().filter_map(Service::from_object).collect(),
+            api_servers: api_server_addresses(&objects),
+            pods,
+            objects,
+            oddities,
+            ..Self::default()
+        };
+        inventory.index();
+        inventory
+    }
+
+    fn index(&mut self) {
+        for (id, pod) in (0..).map(PodId).zip(&self.pods) {
+            let of_namespace = self.by_name.entry(pod.namespace.as_str().into()).or_default();
+            of_namespace.entry(pod.name.as_str().into()).or_default().push(id);
+            if pod.host_network {
+                if let Some(node) = &pod.node {
+                    self.on_host.entry(node.as_str().into()).or_default().push(id);
+                }
+            } else {
+                for ip in &pod.ips {
+                    self.by_ip.entry(*ip).or_default().push(id);
+                }
+            }
+        }
+        for node in self.nodes.values() {
+            for ip in &node.ips {
+                self.node_by_ip.entry(*ip).or_insert_with(|| node.name.as_str().into());
+            }
+        }
+        // A host-network pod's address is its node's, also where the node object is missing.
+        for pod in self.pods.iter().filter(|p| p.host_network) {
+            for (ip, node) in pod.ips.iter().zip(pod.node.iter().cycle()) {
+                self.node_by_ip.entry(*ip).or_insert_with(|| node.as_str().into());
+            }
+        }
+        self.rendezvous = rendezvous(&self.pods, &self.services, &self.by_name);
+        for (index, service) in self.services.iter().enumerate() {
+            for ip in &service.cluster_ips {
+                self.service_by_ip.entry(*ip).or_insert(index);
+            }
+        }
+    }
+
+    /// All pods, by [`PodId`].
+    #[must_use]
+    pub fn pods(&self) -> &[Pod] {
+        &self.pods
+    }
+
+    /// The pod with this id.
+    ///
+    /// # Panics
+    /// When the id comes from another inventory.
+    #[must_use]
+    pub fn pod(&self, id: PodId) -> &Pod {
+        &self.pods[id.0 as usize]
+    }
+
+    /// All nodes, by name.
+    #[must_use]
+    pub fn nodes(&self) -> &BTreeMap<String, Node> {
+        &self.nodes
+    }
+
+    /// All known namespaces, by name.
+    #[must_use]
+    pub fn namespaces(&self) -> &BTreeMap<String, Namespace> {
+        &self.namespaces
+    }
+
+    /// All services.
+    #[must_use]
+    pub fn services(&self) -> &[Service] {
+        &self.services
+    }
+
+    /// All objects, as they were read.
+    #[must_use]
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// Whether anything is known at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// What a person should know about the objects.
+    #[must_use]
+    pub fn oddities(&self) -> &[Oddity] {
+        &self.oddities
+    }
+
+    /// All jobs.
+    pub fn jobs(&self) -> impl Iterator<Item = (JobIndex, &Job)> {
+        (0..).map(JobIndex).zip(&self.jobs.jobs)
+    }
+
+    /// The job with this index.
+    ///
+    /// # Panics
+    /// When the index comes from another inventory.
+    #[must_use]
+    pub fn job(&self, index: JobIndex) -> &Job {
+        &self.jobs.jobs[index.0 as usize]
+    }
+
+    /// The job a pod belongs to, when that job has somebody to talk to, and its membership.
+    #[must_use]
+    pub fn job_of(&self, pod: PodId) -> Option<(JobIndex, &Member)> {
+        let (index, member) = self.jobs.of_pod(pod.0 as usize)?;
+        let job = JobIndex(u32::try_from(index).ok()?);
+        (self.job(job).members.len() > 1).then_some((job, member))
+    }
+
+    /// The zone a pod runs in; `None` when unknown.
+    #[must_use]
+    pub fn zone_of(&self, pod: PodId) -> Option<&Zone> {
+        self.node_of(pod)?.zone.as_ref()
+    }
+
+    /// The node a pod runs on; `None` when unknown.
+    #[must_use]
+    pub fn node_of(&self, pod: PodId) -> Option<&Node> {
+        self.nodes.get(self.pod(pod).node.as_deref()?)
+    }
+
+    /// The pods of this name that could be meant at `at`, best first.
+    #[must_use]
+    pub fn pod_named(&self, namespace: &str, name: &str, at: Timestamp) -> Option<PodId> {
+        self.nearest(self.by_name.get(namespace)?.get(name)?, at)
+    }
+}
+
+/// The node's name without the cluster that Hubble puts before it (`cluster/node`, unless the cluster is
+/// `default`).
+#[must_use]
+pub fn node_name(observer: &str) -> &str {
+    observer.rsplit('/').next().unwrap_or(observer)
+}
+
+fn distinct(objects: Vec<Object>) -> (Vec<Object>, Vec<Oddity>) {
+    let mut place: FastMap<(ObjectKey, String, String), usize> = FastMap::default();
+    let mut first_with_uid: FastMap<String, ObjectKey> = FastMap::default();
+    let mut oddities = Vec::new();
+    let mut kept: Vec<Object> = Vec::with_capacity(objects.len());
+    for object in objects {
+        let key = object.key();
+        let uid = object.uid().unwrap_or_default().to_owned();
+        if !uid.is_empty() {
+            match first_with_uid.get(&uid) {
+                Some(first) if *first != key => {
+                    oddities.push(Oddity::SharedUid { uid: uid.clone(), first: first.clone(), second: key.clone() });
+                }
+                Some(_) => {}
+                None => {
+                    first_with_uid.insert(uid.clone(), key.clone());
+                }
+            }
+        }
+        // Only pods live several lives under one name; of anything else the last one read is the current one.
+        let incarnation = if key.kind == "Pod" { uid } else { String::new() };
+        match place.entry((key, object.group().to_owned(), incarnation)) {
+            std::collections::hash_map::Entry::Occupied(at) => kept[*at.get()] = object,
+            std::collections::hash_map::Entry::Vacant(at) => {
+                at.insert(kept.len());
+                kept.push(object);
+            }
+        }
+    }
+    (kept, oddities)
+}
+
+/// Ports in the ephemeral range that are declared, served or named by the job's environment. One list a pod that
+/// has any; most have none.
+fn rendezvous(pods: &[Pod], services: &[Service], by_name: &PodsByName) -> FastMap<PodId, Vec<u16>> {
+    let mut found: FastMap<PodId, Vec<u16>> = FastMap::default();
+    let picked = |port: u16| port >= resolve::EPHEMERAL_PORTS.0;
+    for (id, pod) in (0..).map(PodId).zip(pods) {
+        let low = pod.local_ports.map_or(resolve::EPHEMERAL_PORTS.0, |(low, _)| low);
+        let named = ["MASTER_PORT", "PET_MASTER_PORT"].iter().filter_map(|v| pod.env.get(*v)?.parse().ok());
+        let declared = pod.ports.iter().map(|p| p.port);
+        let ports: Vec<u16> = declared.chain(named).filter(|port| *port >= low).collect();
+        if !ports.is_empty() {
+            found.entry(id).or_default().extend(ports);
+        }
+    }
+    for service in services {
+        let targets: Vec<u16> = service.ports.iter().filter_map(|p| p.target).filter(|port| picked(*port)).collect();
+        if targets.is_empty() {
+            continue;
+        }
+        for id in by_name.get(service.namespace.as_str()).into_iter().flat_map(|names| names.values()).flatten() {
+            if pods.get(id.0 as usize).is_some_and(|pod| resolve::selects(service, pod)) {
+                found.entry(*id).or_default().extend(&targets);
+            }
+        }
+    }
+    found
+}
+
+/// Where the API server listens: the `kubernetes` service of the default namespace and its endpoints.
+fn api_server_addresses(objects: &[Object]) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for object in objects.iter().filter(|o| o.namespace() == Some("default")) {
+        let of_slice = object.labels().get("kubernetes.io/service-name").is_some_and(|s| s == "kubernetes");
+        match object.kind() {
+            "Service" if object.name() == "kubernetes" => {
+                addresses.extend(Service::from_object(object).into_iter().flat_map(|s| s.cluster_ips));
+            }
+            "EndpointSlice" if of_slice => {
+                let endpoints = object.items("/endpoints").filter_map(|e| e.get("addresses")?.as_array());
+                addresses.extend(endpoints.flatten().filter_map(|a| a.as_str()?.parse::<IpAddr>().ok()));
+            }
+            "Endpoints" if object.name() == "kubernetes" => {
+                let subsets = object.items("/subsets").filter_map(|s| s.get("addresses")?.as_array());
+                addresses.extend(subsets.flatten().filter_map(|a| a.get("ip")?.as_str()?.parse::<IpAddr>().ok()));
+            }
+            _ => {}
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}

@@ -1,0 +1,247 @@
+//! From packets to attempts: an attempt is one handshake, however often its SYN is sent again, and a denial is
+//! one drop, though the datapath tells it twice (policy verdict and drop). Who opened a connection is decided
+//! here. Entries live for one to two [`GENERATION`]s of silence; the longest pause between two SYNs of one
+//! handshake is 64 s (Linux, tcp_syn_retries 6).
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::time::Duration;
+
+use crate::attribute::{Ends, Peer, Sighting};
+use crate::drop_reason::DropClass;
+use crate::facts::Protocol;
+use crate::inventory::FastMap;
+use crate::observation::{ConnectionState, Direction, EventKind, Verdict};
+use crate::time::Timestamp;
+
+use super::observer::ObserverId;
+use super::window::{Denied, PairKey, PortClass, PortWindow, Window};
+
+const GENERATION: Duration = Duration::from_secs(75);
+
+#[derive(Clone, Copy, Default)]
+struct Handshake {
+    opened: bool,
+    answered: bool,
+    denied: bool,
+    refused: bool,
+    audited: bool,
+    /// Policy-verdict and drop events seen: each denied packet yields up to one of each.
+    verdicts: u32,
+    drops: u32,
+}
+
+/// Both ends of a conversation, the opener first.
+#[derive(Clone, Copy)]
+struct Conversation {
+    key: PairKey,
+    src_port: u16,
+    dst_port: u16,
+    /// Whether this packet goes back to the opener.
+    answer: bool,
+}
+
+pub(super) struct Handshakes {
+    current: FastMap<u64, Handshake>,
+    previous: FastMap<u64, Handshake>,
+    turned: Option<Timestamp>,
+    limit: usize,
+    hasher: foldhash::quality::FixedState,
+}
+
+impl Handshakes {
+    pub(super) fn new(limit: usize) -> Self {
+        let hasher = foldhash::quality::FixedState::with_seed(0x6861_6e64_7368_616b);
+        Self { current: FastMap::default(), previous: FastMap::default(), turned: None, limit, hasher }
+    }
+
+    /// Enters a sighting into its window. `false`: there was no room for its pair.
+    pub(super) fn follow(&mut self, observer: ObserverId, sighting: Sighting, window: &mut Window, room: usize) -> bool {
+        let Some(ends) = sighting.ends else { return true };
+        self.turn(sighting.at);
+        let Some(conversation) = self.orient(observer, &ends, &sighting) else { return true };
+        let Some(event) = Event::of(&sighting, conversation.answer) else { return true };
+        if window.pairs.len() >= room && !window.pairs.contains_key(&conversation.key) {
+            return false;
+        }
+        let id = self.fingerprint(observer, &conversation.key, conversation.src_port, conversation.dst_port);
+        let mut handshake = self.take(id);
+        let pair = window.pairs.entry(conversation.key).or_default();
+        let port = pair.port(conversation.dst_port);
+        event.enter(&mut handshake, port, &sighting);
+        self.put(id, handshake)
+    }
+
+    fn turn(&mut self, at: Timestamp) {
+        let due = self.turned.is_none_or(|turned| at >= turned.plus(GENERATION));
+        if due {
+            self.previous = std::mem::take(&mut self.current);
+            self.turned = Some(at);
+        }
+    }
+
+    fn take(&mut self, id: u64) -> Handshake {
+        self.current.get(&id).or_else(|| self.previous.get(&id)).copied().unwrap_or_default()
+    }
+
+    fn knows(&self, id: u64) -> bool {
+        self.current.contains_key(&id) || self.previous.contains_key(&id)
+    }
+
+    /// `false`: too many handshakes are followed already; this one's next packet will look like a new attempt.
+    fn put(&mut self, id: u64, handshake: Handshake) -> bool {
+        if self.current.len() >= self.limit && !self.current.contains_key(&id) {
+            return false;
+        }
+        self.current.insert(id, handshake);
+        true
+    }
+
+    fn fingerprint(&self, observer: ObserverId, key: &PairKey, src_port: u16, dst_port: u16) -> u64 {
+        let mut h = self.hasher.build_hasher();
+        (observer, key.src, key.dst, key.protocol, src_port, dst_port).hash(&mut h);
+        h.finish()
+    }
+
+    /// Who opened this conversation? `None` when a name server or API server did: not our business.
+    fn orient(&self, observer: ObserverId, ends: &Ends, sighting: &Sighting) -> Option<Conversation> {
+        let outward = Conversation {
+            key: PairKey { src: ends.pod, dst: ends.peer, protocol: sighting.protocol, class: ends.peer_class },
+            src_port: ends.pod_port,
+            dst_port: ends.peer_port,
+            answer: !ends.pod_sent,
+        };
+        let Peer::Member(member) = ends.peer else {
+            return Some(outward);
+        };
+        let inward = Conversation {
+            key: PairKey { src: member, dst: Peer::Member(ends.pod), protocol: sighting.protocol, class: ends.pod_class },
+            src_port: ends.peer_port,
+            dst_port: ends.pod_port,
+            answer: ends.pod_sent,
+        };
+        let (forward, backward) = if ends.pod_sent { (outward, inward) } else { (inward, outward) };
+        let known = |c: &Conversation| self.knows(self.fingerprint(observer, &c.key, c.src_port, c.dst_port));
+        let flags = sighting.flags;
+        let answers = match sighting.is_reply {
+            _ if flags.syn => flags.ack,
+            Some(true) => true,
+            // Resets are not always told apart: believe the handshake that was seen.
+            Some(false) if flags.rst => known(&backward) && !known(&forward),
+            Some(false) => false,
+            None if known(&forward) => false,
+            None if known(&backward) => true,
+            // Nothing is known: the end with the rendezvous port is the one that was called.
+            None => backward.key.class == PortClass::Fixed && forward.key.class == PortClass::Ephemeral,
+        };
+        Some(if answers { backward } else { forward })
+    }
+}
+
+/// What a packet means for its handshake.
+enum Event {
+    Opened,
+    Answered,
+    /// Proves that the handshake was completed once, not that the connection still lives.
+    CompletedOnce,
+    Refused,
+    Denied,
+    Audited,
+}
+
+impl Event {
+    fn of(sighting: &Sighting, answer: bool) -> Option<Self> {
+        match (sighting.verdict, sighting.kind) {
+            (Verdict::Dropped(reason), EventKind::Drop | EventKind::PolicyVerdict) => {
+                (reason.class() != DropClass::NotAFailure && sighting.protocol != Protocol::Icmp).then_some(Self::Denied)
+            }
+            (Verdict::WouldDrop(_), _) => Some(Self::Audited),
+            (Verdict::Forwarded | Verdict::Redirected, EventKind::Layer7) => answer.then_some(Self::Answered),
+            (Verdict::Forwarded | Verdict::Redirected, EventKind::Trace | EventKind::PolicyVerdict) => {
+                Self::passed(sighting, answer)
+            }
+            _ => None,
+        }
+    }
+
+    fn passed(sighting: &Sighting, answer: bool) -> Option<Self> {
+        let flags = sighting.flags;
+        match sighting.protocol {
+            Protocol::Icmp => None,
+            Protocol::Udp | Protocol::Sctp if answer => Some(Self::Answered),
+            Protocol::Udp | Protocol::Sctp => Some(Self::Opened),
+            Protocol::Tcp if flags.rst => answer.then_some(Self::Refused),
+            Protocol::Tcp if flags.syn && !flags.ack => Some(Self::Opened),
+            Protocol::Tcp if answer => Some(Self::Answered),
+            Protocol::Tcp if flags.any() => Some(Self::CompletedOnce),
+            Protocol::Tcp => match sighting.state {
+                Some(ConnectionState::Established | ConnectionState::Reply) => Some(Self::CompletedOnce),
+                Some(ConnectionState::New) => Some(Self::Opened),
+                _ => None,
+            },
+        }
+    }
+
+    fn enter(self, handshake: &mut Handshake, port: &mut PortWindow, sighting: &Sighting) {
+        let at = sighting.at;
+        match self {
+            Self::Opened => {
+                if handshake.refused {
+                    // A new SYN from a port that was just refused is a new attempt.
+                    *handshake = Handshake::default();
+                }
+                port.opened.add(at, u64::from(!handshake.opened));
+                handshake.opened = true;
+            }
+            Self::Answered => {
+                port.answered.add(at, u64::from(!handshake.answered));
+                handshake.answered = true;
+            }
+            Self::CompletedOnce => {
+                if !handshake.answered {
+                    port.answered.add(at, 1);
+                    handshake.answered = true;
+                }
+            }
+            Self::Refused => {
+                // Without its SYN, or after an answer, a reset is just an end.
+                if handshake.opened && !handshake.answered && !handshake.refused {
+                    handshake.refused = true;
+                    port.failures.get_or_insert_default().refused.add(at, 1);
+                }
+            }
+            Self::Denied => {
+                let direction = sighting.direction.unwrap_or(Direction::Egress);
+                let denied = port.failures.get_or_insert_default().denied.entry(direction).or_default();
+                deny(handshake, denied, sighting);
+                port.opened.add(at, u64::from(!handshake.opened));
+                handshake.opened = true;
+            }
+            Self::Audited => {
+                let audited = &mut port.failures.get_or_insert_default().audited;
+                audited.attempts.add(at, u64::from(!handshake.audited));
+                handshake.audited = true;
+                audited.drops += u64::from(sighting.kind != EventKind::PolicyVerdict);
+                audited.named.extend(sighting.denied_by.iter().cloned());
+                if let Some(reason) = sighting.drop_reason() {
+                    *audited.reasons.entry(reason).or_default() += 1;
+                }
+            }
+        }
+    }
+}
+
+fn deny(handshake: &mut Handshake, denied: &mut Denied, sighting: &Sighting) {
+    let packets = handshake.verdicts.max(handshake.drops);
+    match sighting.kind {
+        EventKind::PolicyVerdict => handshake.verdicts = handshake.verdicts.saturating_add(1),
+        _ => handshake.drops = handshake.drops.saturating_add(1),
+    }
+    let new_packets = u64::from(handshake.verdicts.max(handshake.drops) - packets);
+    denied.attempts.add(sighting.at, u64::from(!handshake.denied));
+    handshake.denied = true;
+    denied.drops += new_packets;
+    if let Some(reason) = sighting.drop_reason() {
+        *denied.reasons.entry(reason).or_default() += new_packets;
+    }
+    denied.named.extend(sighting.denied_by.iter().cloned());
+}

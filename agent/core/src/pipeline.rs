@@ -1,0 +1,115 @@
+//! From observations to a report, in one direction. Enters: observations in about the order of their time;
+//! leaves: a report. The same for a replay and a live agent; only the sources differ.
+
+use crate::attribute::{NobodysBecause, attribute};
+use crate::diagnose::{Evidence, diagnose};
+use crate::gpu::Readings;
+use crate::history::History;
+use crate::inventory::{Inventory, PodId};
+use crate::ledger::{Ledger, Observers, Window, WindowKey};
+use crate::observation::{Flow, Observation};
+use crate::report::Report;
+use crate::settings::Settings;
+
+/// Takes observations, gives a report.
+pub struct Pipeline {
+    inventory: Inventory,
+    settings: Settings,
+    ledger: Ledger,
+    history: History,
+    readings: Readings,
+    blind: Vec<String>,
+}
+
+impl Pipeline {
+    /// A pipeline over a snapshot of the cluster.
+    #[must_use]
+    pub fn new(inventory: Inventory, settings: Settings) -> Self {
+        Self {
+            ledger: Ledger::new(settings.clone()),
+            history: History::default(),
+            readings: Readings::default(),
+            blind: Vec::new(),
+            inventory,
+            settings,
+        }
+    }
+
+    /// The cluster.
+    #[must_use]
+    pub fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// Counts an event that could not be read.
+    pub fn reject(&mut self) {
+        self.ledger.reject();
+    }
+
+    /// Takes an observation.
+    pub fn observe(&mut self, observation: Observation<'_>) {
+        match observation {
+            Observation::Flow(flow) => self.flow(&flow),
+            Observation::Lost(loss) => self.ledger.lost(loss.at, loss.observer, loss.source, loss.count),
+            Observation::Blind { nodes, .. } => {
+                for node in nodes {
+                    let node = crate::inventory::node_name(node);
+                    if let Err(place) = self.blind.binary_search_by(|known| known.as_str().cmp(node)) {
+                        self.blind.insert(place, node.to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    fn flow(&mut self, flow: &Flow<'_>) {
+        let inventory = &self.inventory;
+        self.ledger.flow(flow, || attribute(flow, inventory).map_err(|because| because == NobodysBecause::Unresolved));
+        let closed = self.ledger.take_closed();
+        if !closed.is_empty() {
+            self.fold(&closed);
+        }
+    }
+
+    /// What accelerators were measured to do.
+    pub fn readings(&mut self) -> &mut Readings {
+        &mut self.readings
+    }
+
+    fn fold(&mut self, closed: &[(WindowKey, Window)]) {
+        let (inventory, observers) = (&self.inventory, self.ledger.observers());
+        fold(&mut self.history, closed, &self.settings, inventory, observers);
+    }
+
+    /// No more observations will come: decides everything and reports.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        self.ledger.finish();
+        let closed = self.ledger.take_closed();
+        self.fold(&closed);
+        diagnose(&Evidence {
+            inventory: &self.inventory,
+            history: &self.history,
+            observers: self.ledger.observers(),
+            totals: self.ledger.totals(),
+            readings: &self.readings,
+            blind: &self.blind,
+            settings: &self.settings,
+        })
+    }
+}
+
+/// Adds windows, which come in order of their start, to a history.
+pub fn fold(
+    history: &mut History,
+    closed: &[(WindowKey, Window)],
+    settings: &Settings,
+    inventory: &Inventory,
+    observers: &Observers,
+) {
+    let node_of = |pod: PodId| observers.known(inventory.pod(pod).node.as_deref()?);
+    for group in closed.chunk_by(|(a, _), (b, _)| a.start == b.start) {
+        let group: Vec<(WindowKey, &Window)> = group.iter().map(|(key, window)| (*key, window)).collect();
+        history.add(&group, settings, &node_of);
+    }
+}

@@ -1,0 +1,214 @@
+//! The flow files of a capture as one stream in order of time. Enters: files; leaves: observations into a
+//! pipeline. Files are merged by the times in their lines, not read one after the other, so that what two nodes
+//! saw at the same time is seen together.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use firedoor_core::observation::Observation;
+use firedoor_core::pipeline::Pipeline;
+use firedoor_core::time::Timestamp;
+use memchr::memmem;
+
+use super::Problems;
+use super::lines::{Line, Lines};
+use crate::hubble::{convert, json};
+
+/// What the lines were, besides flows.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Lines that hold something.
+    pub lines: u64,
+    /// Messages about lost events.
+    pub lost: u64,
+    /// A relay's news about its nodes.
+    pub node_status: u64,
+    /// Agent and debug events.
+    pub other: u64,
+}
+
+struct Source {
+    lines: Lines,
+    line: Vec<u8>,
+    state: Line,
+    /// Old command lines print the flow without anything around it.
+    plain: bool,
+}
+
+impl Source {
+    /// Reads on to the next line that holds something.
+    fn advance(&mut self, problems: &mut Problems) {
+        loop {
+            match self.lines.next(&mut self.line) {
+                Ok(Line::Whole | Line::Unended) if self.line.iter().all(u8::is_ascii_whitespace) => {}
+                Ok(state) => {
+                    self.state = state;
+                    return;
+                }
+                Err(error) => {
+                    let read = self.lines.number().saturating_sub(1);
+                    problems.note(
+                        self.lines.path(),
+                        self.lines.number(),
+                        format!("cannot read on: {error}; {read} lines before it were used"),
+                    );
+                    let partial = !self.line.iter().all(u8::is_ascii_whitespace);
+                    self.state = if partial { Line::Unended } else { Line::End };
+                    self.lines = match Lines::open(Path::new("/dev/null"), Arc::default()) {
+                        Ok(nothing) => nothing,
+                        Err(_) => return,
+                    };
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Sends everything in `files` through the pipeline, and says what the lines were. `progress` is called now and
+/// then; `bytes` counts what was read from disk.
+pub fn replay(
+    files: &[PathBuf],
+    pipeline: &mut Pipeline,
+    problems: &mut Problems,
+    bytes: &Arc<AtomicU64>,
+    progress: &mut dyn FnMut(),
+) -> Tally {
+    let mut tally = Tally::default();
+    let mut sources = Vec::new();
+    for path in files {
+        match Lines::open(path, Arc::clone(bytes)) {
+            Ok(lines) => sources.push(Source { lines, line: Vec::new(), state: Line::End, plain: false }),
+            Err(error) => problems.note(path, 0, format!("cannot open: {error}")),
+        }
+    }
+    let mut queue: BinaryHeap<Reverse<(Timestamp, usize)>> = BinaryHeap::new();
+    let merging = sources.len() > 1;
+    for (index, source) in sources.iter_mut().enumerate() {
+        source.advance(problems);
+        if source.state != Line::End {
+            queue.push(Reverse((time_of(&source.line).unwrap_or(Timestamp::MIN), index)));
+        }
+    }
+    while let Some(Reverse((mut at, index))) = queue.pop() {
+        let source = &mut sources[index];
+        loop {
+            tally.lines += 1;
+            if tally.lines.is_multiple_of(16_384) {
+                progress();
+            }
+            enter(source, pipeline, problems, &mut tally);
+            source.advance(problems);
+            if source.state == Line::End {
+                break;
+            }
+            if merging {
+                // A line without a time stays with the one before it.
+                at = time_of(&source.line).unwrap_or(at);
+                if queue.peek().is_some_and(|Reverse(first)| *first < (at, index)) {
+                    queue.push(Reverse((at, index)));
+                    break;
+                }
+            }
+        }
+    }
+    tally
+}
+
+/// The first time in a line, found without parsing it.
+fn time_of(line: &[u8]) -> Option<Timestamp> {
+    const KEY: &[u8] = b"\"time\"";
+    let rest = line.get(memmem::find(line, KEY)? + KEY.len()..)?;
+    let open = rest.iter().position(|b| !b.is_ascii_whitespace() && *b != b':')?;
+    let text = rest.get(open..)?.strip_prefix(b"\"")?;
+    let text = text.get(..memchr::memchr(b'"', text)?)?;
+    Timestamp::parse(std::str::from_utf8(text).ok()?)
+}
+
+fn enter(source: &mut Source, pipeline: &mut Pipeline, problems: &mut Problems, tally: &mut Tally) {
+    if let Err(what) = take_line(source, pipeline, tally) {
+        pipeline.reject();
+        problems.note(source.lines.path(), source.lines.number(), what);
+    }
+}
+
+/// Takes what a line holds, or says why it holds nothing that can be used.
+fn take_line(source: &mut Source, pipeline: &mut Pipeline, tally: &mut Tally) -> Result<(), String> {
+    if source.state == Line::TooLong {
+        return Err(format!("the line is longer than {} bytes", super::lines::MAX_LINE));
+    }
+    let line = source.line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&source.line);
+    let described = |error: serde_json::Error| describe(&error, line, &source.state);
+    // Files are of one form throughout, but lost events stay wrapped even where flows are plain.
+    if source.plain
+        && let Ok(flow) = json::plain_flow(line)
+    {
+        return take_plain(&flow, pipeline);
+    }
+    let response = json::response(line).map_err(described)?;
+    if is_response(&response) {
+        return take_response(&response, pipeline, tally).map_err(|unusable| unusable.to_string());
+    }
+    let flow = json::plain_flow(line).map_err(described)?;
+    source.plain = true;
+    take_plain(&flow, pipeline)
+}
+
+fn take_plain(flow: &json::Flow<'_>, pipeline: &mut Pipeline) -> Result<(), String> {
+    let flow = convert::flow(flow, "", "").map_err(|unusable| unusable.to_string())?;
+    pipeline.observe(Observation::Flow(flow));
+    Ok(())
+}
+
+fn is_response(response: &json::Response<'_>) -> bool {
+    response.flow.is_some()
+        || response.lost_events.is_some()
+        || response.node_status.is_some()
+        || response.agent_event.is_some()
+        || response.debug_event.is_some()
+}
+
+fn take_response(
+    response: &json::Response<'_>,
+    pipeline: &mut Pipeline,
+    tally: &mut Tally,
+) -> Result<(), convert::Unusable> {
+    let (node, time) = (response.node_name.as_str(), response.time.as_str());
+    if let Some(flow) = &response.flow {
+        pipeline.observe(Observation::Flow(convert::flow(flow, node, time)?));
+    } else if let Some(lost) = &response.lost_events {
+        tally.lost += 1;
+        pipeline.observe(convert::lost(lost, node, time)?);
+    } else if let Some(status) = &response.node_status {
+        tally.node_status += 1;
+        if let Some(blind) = convert::node_status(status, time) {
+            pipeline.observe(blind);
+        }
+    } else {
+        tally.other += 1;
+    }
+    Ok(())
+}
+
+/// What is wrong with a line, with its beginning made harmless for a terminal.
+fn describe(error: &serde_json::Error, line: &[u8], state: &Line) -> String {
+    let beginning: String = String::from_utf8_lossy(&line[..line.len().min(48)]).chars().take(40).collect();
+    let beginning = beginning.escape_debug();
+    if *state == Line::Unended && error.is_eof() {
+        return format!("the last line is cut off ({beginning}...)");
+    }
+    if line.first() != Some(&b'{') {
+        return format!("not JSON: {beginning}... (record with `hubble observe -o jsonpb`)");
+    }
+    // The column is the byte; the line number serde_json knows is always 1.
+    format!("damaged at byte {}: {}", error.column(), reason(error))
+}
+
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason).to_owned();
+    text.escape_debug().collect()
+}

@@ -1,0 +1,156 @@
+//! Kubernetes objects from files, as `kubectl get -o yaml|json` prints them: single, several documents in a
+//! file, lists, lists within lists. A damaged document is reported; the others are read.
+
+use std::path::{Path, PathBuf};
+
+use firedoor_core::object::Object;
+use serde_json::Value;
+
+use super::Problems;
+
+/// Lists may hold lists, but not without end.
+const MAX_NESTING: usize = 8;
+/// A larger object file is not believed to be one.
+const MAX_FILE: u64 = 1 << 30;
+
+/// Reads all objects of all files, in the order of the files.
+pub fn read(files: &[PathBuf], problems: &mut Problems) -> Vec<Object> {
+    let mut objects = Vec::new();
+    for file in files {
+        match text(file) {
+            Ok(text) => read_text(file, &text, &mut objects, problems),
+            Err(what) => problems.note(file, 0, what),
+        }
+    }
+    objects
+}
+
+fn text(file: &Path) -> Result<String, String> {
+    let size = std::fs::metadata(file).map_err(|e| format!("cannot read: {e}"))?.len();
+    if size > MAX_FILE {
+        return Err(format!("larger than {MAX_FILE} bytes: not read"));
+    }
+    let bytes = std::fs::read(file).map_err(|e| format!("cannot read: {e}"))?;
+    String::from_utf8(bytes).map_err(|e| format!("not UTF-8 text from byte {} on: not read", e.utf8_error().valid_up_to()))
+}
+
+/// Reads the objects of one text: JSON values one after the other, or YAML documents.
+pub fn read_text(file: &Path, text: &str, objects: &mut Vec<Object>, problems: &mut Problems) {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.trim_start().starts_with('{') {
+        let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        loop {
+            match values.next() {
+                None => return,
+                Some(Ok(value)) => collect(file, 0, value, 0, objects, problems),
+                Some(Err(error)) => {
+                    let what = format!("damaged JSON in column {}: {}", error.column(), said(&error.to_string()));
+                    problems.note(file, error.line() as u64, what);
+                    return;
+                }
+            }
+        }
+    }
+    for (line, document) in documents(text) {
+        if document.lines().all(|l| l.trim().is_empty() || l.trim_start().starts_with('#')) {
+            continue;
+        }
+        match yaml(document) {
+            Ok(Value::Null) => {}
+            Ok(value) => collect(file, line, value, 0, objects, problems),
+            Err(what) => problems.note(file, line, format!("damaged YAML document: {}", said(&what))),
+        }
+    }
+}
+
+/// Parses one YAML document.
+///
+/// # Errors
+/// What is wrong, with the line within the document.
+pub fn yaml(document: &str) -> Result<Value, String> {
+    // Anchors that multiply ("billion laughs") stay bounded; plain size is bounded by the file.
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_reader_input_bytes: None,
+            max_events: usize::MAX,
+            max_nodes: usize::MAX,
+            max_total_scalar_bytes: usize::MAX,
+        },
+    };
+    serde_saphyr::from_str_with_options(document, options).map_err(|e| e.to_string())
+}
+
+/// The documents of a YAML text, each with the number of its first line. A separator starts in the first column;
+/// block scalars are indented, so that no content can be taken for one.
+fn documents(text: &str) -> Vec<(u64, &str)> {
+    let mut documents = Vec::new();
+    let (mut start, mut first_line, mut offset) = (0, 1, 0);
+    for (number, line) in (1_u64..).zip(text.split_inclusive('\n')) {
+        let bare = line.trim_end();
+        if bare == "---" || bare.starts_with("--- ") || bare == "..." {
+            documents.push((first_line, &text[start..offset]));
+            // What follows the dashes on their line belongs to the new document.
+            start = if bare.starts_with("--- ") { offset + 4 } else { offset + line.len() };
+            first_line = if bare.starts_with("--- ") { number } else { number + 1 };
+        }
+        offset += line.len();
+    }
+    documents.push((first_line, &text[start..]));
+    documents
+}
+
+fn collect(
+    file: &Path,
+    line: u64,
+    mut value: Value,
+    depth: usize,
+    objects: &mut Vec<Object>,
+    problems: &mut Problems,
+) {
+    let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    if let (true, Some(Value::Array(items))) = (is_list, value.get_mut("items")) {
+        if depth >= MAX_NESTING {
+            problems.note(file, line, format!("lists within lists, more than {MAX_NESTING} deep: the innermost are not read"));
+            return;
+        }
+        let items = std::mem::take(items);
+        let (kind, api_version) = item_type(&value);
+        for mut item in items {
+            // Typed lists (PodList) may leave the type out of their items.
+            if let Some(map) = item.as_object_mut() {
+                map.entry("kind").or_insert_with(|| Value::from(kind.clone()));
+                map.entry("apiVersion").or_insert_with(|| Value::from(api_version.clone()));
+            }
+            collect(file, line, item, depth + 1, objects, problems);
+        }
+        return;
+    }
+    strip(&mut value);
+    match Object::from_value(value) {
+        Ok(object) => objects.push(object),
+        Err(value) => {
+            let shown: String = value.to_string().chars().take(60).collect();
+            problems.note(file, line, format!("no Kubernetes object (kind and metadata.name are missing): {}", said(&shown)));
+        }
+    }
+}
+
+fn item_type(list: &Value) -> (String, String) {
+    let text = |field: &str| list.get(field).and_then(Value::as_str).unwrap_or_default();
+    (text("kind").trim_end_matches("List").to_owned(), text("apiVersion").to_owned())
+}
+
+/// Takes out what is large and never needed.
+fn strip(value: &mut Value) {
+    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    metadata.remove("managedFields");
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+/// Text from outside, harmless for a terminal and not too long.
+fn said(text: &str) -> String {
+    let short: String = text.chars().take(200).collect();
+    short.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'")
+}

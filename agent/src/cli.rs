@@ -1,0 +1,146 @@
+//! The command line. Exit codes: 0 nothing wrong; 1 a finding that is active or ended unresolved; 2 bad usage or
+//! unreadable input; 3 inconclusive. 1 wins over 3.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use firedoor_core::report::{FindingState, JobVerdict, Report, Symptom};
+
+use crate::output::{json, text};
+use crate::replay;
+
+/// Finds out why distributed training jobs wait: locked doors, long ways and their price.
+#[derive(Parser)]
+#[command(name = "firedoor", version, about, max_term_width = 110, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 nothing wrong; 1 a finding that is active or ended unresolved; \
+2 bad usage or unreadable input; 3 inconclusive (1 wins over 3).";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Diagnose a recorded capture: no cluster and no root needed
+    #[command(after_long_help = CAPTURE)]
+    Replay(Replay),
+}
+
+const CAPTURE: &str = "\
+A capture is a directory:
+  flows*.jsonl[.gz|.zst]   Hubble flows, as `hubble observe -o jsonpb` or Cilium's exporter writes them
+  objects/**/*.yaml|json   Kubernetes objects, as `kubectl get -o yaml` prints them: pods, nodes, services,
+                           network policies, jobs and their owners
+  gpu/*.prom               dcgm-exporter or AMD device-metrics-exporter text (optional)
+  firedoor.toml            configuration (optional)";
+
+#[derive(clap::Args)]
+struct Replay {
+    /// The capture directory
+    capture: PathBuf,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Only these symptoms make the exit code 1, comma-separated: hard-block, cross-zone-latency, egress-cost,
+    /// zone-label-mismatch, rdma-fallback, would-block [default: all but would-block]
+    #[arg(long, value_name = "SYMPTOM", value_delimiter = ',', value_parser = symptom)]
+    fail_on: Option<Vec<Symptom>>,
+    /// Configuration to use in place of the capture's own
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// When to colour the text report; NO_COLOR is honoured
+    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    color: Colour,
+    /// Print nothing on standard error but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs: one JSON document
+    Json,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Colour {
+    /// On a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+fn symptom(name: &str) -> Result<Symptom, String> {
+    let names = || Symptom::ALL.map(Symptom::as_str).join(", ");
+    Symptom::ALL.into_iter().find(|s| s.as_str() == name).ok_or_else(|| format!("no such symptom; there are {}", names()))
+}
+
+/// Runs the command line, and says with what to exit.
+#[must_use]
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        Command::Replay(options) => finish(replay_command(&options)),
+    }
+}
+
+fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
+    match outcome {
+        Ok(code) => code,
+        // A reader that has seen enough (`| head`) is no error.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(anstream::stderr(), "firedoor: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn replay_command(options: &Replay) -> anyhow::Result<ExitCode> {
+    let outcome = replay::replay(&options.capture, options.config.as_deref(), options.quiet)?;
+    if !options.quiet {
+        let mut stderr = anstream::stderr().lock();
+        for line in outcome.problems.lines() {
+            writeln!(stderr, "firedoor: {line}")?;
+        }
+        for note in &outcome.notes {
+            writeln!(stderr, "firedoor: note: {note}")?;
+        }
+    }
+    let stdout = std::io::stdout().lock();
+    match options.format {
+        Format::Json => json::write(&outcome.report, std::io::BufWriter::new(stdout))?,
+        Format::Text => {
+            let coloured = match options.color {
+                Colour::Always => true,
+                Colour::Never => false,
+                Colour::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+            };
+            text::write(&outcome.report, coloured, std::io::BufWriter::new(stdout))?;
+        }
+    }
+    Ok(exit_code(&outcome.report, options.fail_on.as_deref(), outcome.inventory_known))
+}
+
+/// What the report means for a script.
+fn exit_code(report: &Report, fail_on: Option<&[Symptom]>, inventory_known: bool) -> ExitCode {
+    let counts = |symptom: Symptom| fail_on.map_or(symptom.fails(), |chosen| chosen.contains(&symptom));
+    let mut findings = report.jobs.iter().flat_map(|job| &job.findings);
+    if findings.any(|finding| finding.state != FindingState::Recovered && counts(finding.symptom)) {
+        return ExitCode::from(1);
+    }
+    let unclear = report.jobs.iter().any(|job| job.verdict == JobVerdict::Inconclusive);
+    if unclear || !inventory_known { ExitCode::from(3) } else { ExitCode::SUCCESS }
+}

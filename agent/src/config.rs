@@ -1,0 +1,122 @@
+//! The configuration file. Enters: TOML text; leaves: checked settings. Unknown keys are refused, so that a typing
+//! error cannot pass for a choice.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use firedoor_core::membership::Grouping;
+use firedoor_core::settings::Settings;
+use serde::Deserialize;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The text is no configuration.
+    #[error("the configuration {path} is wrong: {what}")]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the place.
+        what: String,
+    },
+}
+
+/// What can be configured.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Config {
+    /// How pods are joined to jobs.
+    pub grouping: Grouping,
+    /// Thresholds.
+    pub settings: Settings,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RawConfig {
+    jobs: RawJobs,
+    diagnosis: RawDiagnosis,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawJobs {
+    group_by: Option<Vec<String>>,
+    role_labels: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawDiagnosis {
+    denied_attempts: Option<u64>,
+    denied_grace_seconds: Option<u64>,
+    unanswered_grace_seconds: Option<u64>,
+    refused_grace_seconds: Option<u64>,
+    transient_grace_seconds: Option<u64>,
+    quiet_seconds: Option<u64>,
+    lateness_seconds: Option<u64>,
+    max_pairs: Option<usize>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is no configuration.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|what| ConfigError::Wrong { path: path.to_owned(), what })
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// What is wrong, with the place.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let raw: RawConfig = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut config = Self::default();
+        if let Some(keys) = raw.jobs.group_by {
+            config.grouping.group_by = keys;
+        }
+        if let Some(keys) = raw.jobs.role_labels {
+            config.grouping.role_labels = keys;
+        }
+        let (settings, diagnosis) = (&mut config.settings, raw.diagnosis);
+        let set = |place: &mut Duration, seconds: Option<u64>| {
+            if let Some(seconds) = seconds {
+                *place = Duration::from_secs(seconds);
+            }
+        };
+        set(&mut settings.denied_grace, diagnosis.denied_grace_seconds);
+        set(&mut settings.unanswered_grace, diagnosis.unanswered_grace_seconds);
+        set(&mut settings.refused_grace, diagnosis.refused_grace_seconds);
+        set(&mut settings.transient_grace, diagnosis.transient_grace_seconds);
+        set(&mut settings.quiet, diagnosis.quiet_seconds);
+        set(&mut settings.lateness, diagnosis.lateness_seconds);
+        settings.denied_attempts = diagnosis.denied_attempts.unwrap_or(settings.denied_attempts).max(1);
+        settings.max_pairs = diagnosis.max_pairs.unwrap_or(settings.max_pairs);
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        let config = Config::parse("[jobs]\ngroupBy = [\"app\"]\n[diagnosis]\nquietSeconds = 10\n").unwrap();
+        assert_eq!(config.grouping.group_by, ["app"]);
+        assert_eq!(config.settings.quiet, Duration::from_secs(10));
+        let error = Config::parse("[jobs]\ngroupby = [\"app\"]\n").unwrap_err();
+        assert!(error.contains("groupby") && error.contains("groupBy"), "{error}");
+    }
+}
