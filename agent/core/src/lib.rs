@@ -3,5 +3,6 @@
 //! byte. `cargo xtask tidy` holds the wall.
 
 pub mod facts;
+pub mod membership;
 pub mod object;
 pub mod time;
