@@ -1,9 +1,7 @@
 //! Which job a pod belongs to. Enters: a pod and the owners above it; leaves: a [`Claim`], and the object a user
 //! edits to change the pod. Must not know roles or configured groups.
 
-use std::rc::Rc;
-
-use foldhash::{HashMap, HashMapExt, HashSet};
+use foldhash::HashSet;
 
 use crate::facts::Pod;
 use crate::object::{Object, ObjectKey};
@@ -71,12 +69,9 @@ enum Reading {
     Nothing,
 }
 
-type FirstOwner<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
-
-/// Finds the claims of pods, remembering what their common owners said.
+/// Finds the claims of pods.
 pub(super) struct Claimant<'a, 'o> {
     owners: &'o Owners<'a>,
-    chains: HashMap<FirstOwner<'a>, Rc<Chain<'a>>>,
     /// UIDs of owners with a pod that asks for accelerators.
     accelerated: HashSet<&'a str>,
 }
@@ -85,12 +80,12 @@ impl<'a, 'o> Claimant<'a, 'o> {
     pub(super) fn new(owners: &'o Owners<'a>, pods: &'a [Pod]) -> Self {
         let accelerated = pods.iter().filter(|pod| pod.gpus > 0).filter_map(|pod| controller(&pod.owners));
         let accelerated = accelerated.map(|owner| owner.uid.as_str()).collect();
-        Self { owners, chains: HashMap::new(), accelerated }
+        Self { owners, accelerated }
     }
 
     /// The pod's claim, and the object a user edits to change the pod.
-    pub(super) fn claim(&mut self, pod: &'a Pod) -> (Option<Claim>, ObjectKey) {
-        let chain = self.chain(pod);
+    pub(super) fn claim(&self, pod: &Pod) -> (Option<Claim>, ObjectKey) {
+        let chain = self.owners.above_pod(pod);
         let own = || ObjectKey {
             kind: "Pod".to_owned(),
             namespace: Some(pod.namespace.clone()),
@@ -120,17 +115,6 @@ impl<'a, 'o> Claimant<'a, 'o> {
                 )
             }
         }
-    }
-
-    fn chain(&mut self, pod: &'a Pod) -> Rc<Chain<'a>> {
-        let Some(first) = controller(&pod.owners) else {
-            return Rc::new(self.owners.chain(&pod.namespace, &[]));
-        };
-        let key: FirstOwner<'a> = (&pod.namespace, &first.uid, &first.api_version, &first.kind, &first.name);
-        let owners = self.owners;
-        let made =
-            self.chains.entry(key).or_insert_with(|| Rc::new(owners.chain(&pod.namespace, &pod.owners)));
-        Rc::clone(made)
     }
 
     fn by_labels(&self, pod: &Pod, chain: &Chain<'_>) -> Option<Claim> {
@@ -178,7 +162,7 @@ impl<'a, 'o> Claimant<'a, 'o> {
     fn above(&self, pod: &Pod, claim: &Claim, chain: &Chain<'_>) -> Option<(Claim, ObjectKey)> {
         let namespace = pod.namespace.as_str();
         if let Some(object) = claim.object(self.owners, namespace) {
-            return match read(&self.owners.chain(namespace, &object.owners()), namespace) {
+            return match read(&self.owners.above_object(object), namespace) {
                 Reading::Gang { claim, top, .. } => Some((claim, top)),
                 Reading::Steps | Reading::Nothing => None,
             };
@@ -256,15 +240,15 @@ fn read(chain: &Chain<'_>, namespace: &str) -> Reading {
     let mut edited = None;
     let mut closed = false;
     for link in &chain.links {
-        match level(link.group(), &link.reference.kind) {
+        let level = level(link.group(), &link.reference.kind);
+        closed = !matches!(level, Level::Gang(_) | Level::Through);
+        match level {
             Level::Gang(kind) => gang = Some((link, kind)),
-            Level::Through => continue,
             Level::Steps if gang.is_none() => return Reading::Steps,
             Level::Trial if gang.is_none() => gang = Some((link, JobKind::Trial)),
             Level::Schedule if gang.is_some() => edited = Some(key(link, namespace)),
-            Level::Schedule | Level::Steps | Level::Trial => {}
+            Level::Through | Level::Schedule | Level::Steps | Level::Trial => {}
         }
-        closed = !matches!(level(link.group(), &link.reference.kind), Level::Gang(_));
         if closed {
             break;
         }

@@ -130,7 +130,7 @@ impl Jobs {
     #[must_use]
     pub fn resolve(pods: &[Pod], objects: &[Object], grouping: &Grouping) -> Self {
         let owners = Owners::new(pods, objects);
-        let mut claimant = Claimant::new(&owners, pods);
+        let claimant = Claimant::new(&owners, pods);
         let mut claims = Vec::with_capacity(pods.len());
         let mut tops = Vec::with_capacity(pods.len());
         for pod in pods {

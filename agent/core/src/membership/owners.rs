@@ -5,7 +5,11 @@
 //! this very UID, kind and name is in the pod's namespace (or is cluster-scoped), or when nothing known contradicts
 //! it; it then still cannot take the place of another object of that name, because identity is the UID.
 
+use std::collections::hash_map::Entry;
+
 use foldhash::{HashMap, HashMapExt, HashSet};
+
+use serde_json::Value;
 
 use crate::facts::Pod;
 use crate::object::{Object, OwnerRef};
@@ -14,12 +18,12 @@ use crate::object::{Object, OwnerRef};
 const LONGEST_CHAIN: usize = 16;
 
 /// An owner in a chain.
-#[derive(Clone, Debug)]
-pub(super) struct Link<'a> {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link<'o> {
     /// What the reference below it said.
-    pub(super) reference: OwnerRef,
+    pub(super) reference: &'o OwnerRef,
     /// The object itself, when it is known.
-    pub(super) object: Option<&'a Object>,
+    pub(super) object: Option<&'o Object>,
 }
 
 impl Link<'_> {
@@ -42,17 +46,20 @@ pub(super) enum Above {
 
 /// The owners above a pod, nearest first.
 #[derive(Clone, Debug)]
-pub(super) struct Chain<'a> {
-    pub(super) links: Vec<Link<'a>>,
+pub(super) struct Chain<'o> {
+    pub(super) links: Vec<Link<'o>>,
     pub(super) above: Above,
     /// Another object than the one referred to bears the name: names must not be looked up for this pod.
     pub(super) contradicted: bool,
 }
 
-#[derive(Clone, Copy)]
-enum Body<'a> {
-    Object(&'a Object),
-    Pod(&'a Pod),
+/// A possible owner, with its own owner.
+struct Known<'a> {
+    /// `None` for a pod.
+    object: Option<&'a Object>,
+    /// Its API group.
+    group: &'a str,
+    controller: Option<OwnerRef>,
 }
 
 type Identity<'a> = (Option<&'a str>, &'a str, &'a str, &'a str);
@@ -60,8 +67,9 @@ type Name<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 /// All possible owners, findable by UID and by name.
 pub(super) struct Owners<'a> {
-    /// By namespace, UID, kind and name.
-    exact: HashMap<Identity<'a>, Body<'a>>,
+    known: Vec<Known<'a>>,
+    /// Places in `known` by namespace, UID, kind and name.
+    exact: HashMap<Identity<'a>, usize>,
     uids: HashSet<&'a str>,
     /// By namespace, API group, kind and name; `None` when several objects of different UIDs bear the name.
     names: HashMap<Name<'a>, Option<&'a Object>>,
@@ -72,40 +80,61 @@ pub(super) struct Owners<'a> {
 impl<'a> Owners<'a> {
     pub(super) fn new(pods: &'a [Pod], objects: &'a [Object]) -> Self {
         let mut owners = Self {
-            exact: HashMap::with_capacity(pods.len()),
+            known: Vec::with_capacity(pods.len().saturating_add(objects.len())),
+            exact: HashMap::with_capacity(pods.len().saturating_add(objects.len())),
             uids: HashSet::default(),
-            names: HashMap::new(),
+            names: HashMap::with_capacity(objects.len()),
             ray: HashMap::new(),
         };
         for pod in pods {
             if let Some(uid) = pod.uid.as_deref() {
-                owners.exact.insert((Some(&pod.namespace), uid, "Pod", &pod.name), Body::Pod(pod));
-                owners.uids.insert(uid);
+                let identity = (Some(pod.namespace.as_str()), uid, "Pod", pod.name.as_str());
+                owners.know(
+                    identity,
+                    Known { object: None, group: "", controller: controller(&pod.owners).cloned() },
+                );
             }
         }
-        for object in objects.iter().filter(|object| object.kind() != "Pod") {
+        for object in objects {
             owners.add(object);
         }
         owners
     }
 
     fn add(&mut self, object: &'a Object) {
-        let (kind, name) = (object.kind(), object.name());
-        if let Some(uid) = object.uid() {
-            self.exact.entry((object.namespace(), uid, kind, name)).or_insert(Body::Object(object));
-            self.uids.insert(uid);
+        // Read field by field: JSON pointers cost more than all the rest here, and there may be many objects.
+        let text =
+            |of: Option<&'a Value>, field: &str| of?.get(field)?.as_str().filter(|text| !text.is_empty());
+        let (whole, metadata) = (Some(object.value()), object.value().get("metadata"));
+        let (Some(kind), Some(name)) = (text(whole, "kind"), text(metadata, "name")) else { return };
+        if kind == "Pod" {
+            return;
         }
-        let Some(namespace) = object.namespace() else { return };
-        let named = self.names.entry((namespace, object.group(), kind, name)).or_insert(Some(object));
-        if named.is_some_and(|first| first.uid() != object.uid()) {
+        let (namespace, uid) = (text(metadata, "namespace"), text(metadata, "uid"));
+        let group = group(text(whole, "apiVersion").unwrap_or_default());
+        if let Some(uid) = uid {
+            let controller = controller(&object.owners()).cloned();
+            self.know((namespace, uid, kind, name), Known { object: Some(object), group, controller });
+        }
+        let Some(namespace) = namespace else { return };
+        let named = self.names.entry((namespace, group, kind, name)).or_insert(Some(object));
+        if named.is_some_and(|first| first.uid() != uid) {
             *named = None;
         }
-        if object.group() == "ray.io" && matches!(kind, "RayJob" | "RayService") {
+        if matches!(kind, "RayJob" | "RayService") && group == "ray.io" {
             let direct = object.text("/status/rayClusterName");
             let cluster = direct.or_else(|| object.text("/status/activeServiceStatus/rayClusterName"));
             if let Some(cluster) = cluster.filter(|cluster| !cluster.is_empty()) {
                 self.ray.entry((namespace, cluster)).or_insert(object);
             }
+        }
+    }
+
+    fn know(&mut self, identity: Identity<'a>, known: Known<'a>) {
+        if let Entry::Vacant(place) = self.exact.entry(identity) {
+            place.insert(self.known.len());
+            self.known.push(known);
+            self.uids.insert(identity.1);
         }
     }
 
@@ -119,23 +148,32 @@ impl<'a> Owners<'a> {
         self.ray.get(&(namespace, cluster)).copied()
     }
 
-    /// Follows owner references up from something in `namespace` that bears `references`.
-    pub(super) fn chain(&self, namespace: &str, references: &[OwnerRef]) -> Chain<'a> {
+    /// The owners above a pod.
+    pub(super) fn above_pod<'o>(&'o self, pod: &'o Pod) -> Chain<'o> {
+        self.chain(&pod.namespace, controller(&pod.owners))
+    }
+
+    /// The owners above an object in its namespace.
+    pub(super) fn above_object(&self, object: &Object) -> Chain<'_> {
+        let identity = object.uid().map(|uid| (object.namespace(), uid, object.kind(), object.name()));
+        let known = identity
+            .and_then(|identity| self.exact.get(&identity).copied())
+            .and_then(|at| self.known.get(at));
+        self.chain(object.namespace().unwrap_or_default(), known.and_then(|known| known.controller.as_ref()))
+    }
+
+    fn chain<'o>(&'o self, namespace: &str, first: Option<&'o OwnerRef>) -> Chain<'o> {
         let mut chain = Chain { links: Vec::new(), above: Above::Nothing, contradicted: false };
-        let mut next = controller(references).cloned();
+        let mut next = first;
         while let Some(reference) = next.take() {
             if chain.links.len() == LONGEST_CHAIN {
                 chain.above = Above::Untrue;
                 break;
             }
-            match self.find(namespace, &reference) {
-                Some(Body::Object(object)) => {
-                    next = controller(&object.owners()).cloned();
-                    chain.links.push(Link { reference, object: Some(object) });
-                }
-                Some(Body::Pod(pod)) => {
-                    next = controller(&pod.owners).cloned();
-                    chain.links.push(Link { reference, object: None });
+            match self.find(namespace, reference) {
+                Some(known) => {
+                    next = known.controller.as_ref();
+                    chain.links.push(Link { reference, object: known.object });
                 }
                 None if reference.uid.is_empty() || self.uids.contains(reference.uid.as_str()) => {
                     // The UID is of another object, or of another namespace.
@@ -153,18 +191,13 @@ impl<'a> Owners<'a> {
         chain
     }
 
-    fn find(&self, namespace: &str, reference: &OwnerRef) -> Option<Body<'a>> {
+    fn find(&self, namespace: &str, reference: &OwnerRef) -> Option<&Known<'a>> {
         let (uid, kind, name) = (&*reference.uid, &*reference.kind, &*reference.name);
-        let body = self
-            .exact
-            .get(&(Some(namespace), uid, kind, name))
-            .or_else(|| self.exact.get(&(None, uid, kind, name)))?;
+        let here = self.exact.get(&(Some(namespace), uid, kind, name)).copied();
+        let known = self.known.get(here.or_else(|| self.exact.get(&(None, uid, kind, name)).copied())?)?;
+        // `v1` and an absent version both give an empty group, which is then not held against the object.
         let told = group(&reference.api_version);
-        match body {
-            // `v1` and an absent version both give an empty group, which is then not held against the object.
-            Body::Object(object) if !told.is_empty() && told != object.group() => None,
-            body => Some(*body),
-        }
+        (told.is_empty() || told == known.group).then_some(known)
     }
 }
 
