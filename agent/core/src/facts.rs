@@ -338,7 +338,11 @@ impl Node {
         let addresses = object.items("/status/addresses");
         let taints = object.items("/spec/taints").filter_map(|taint| {
             let text = |field: &str| taint.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-            Some(Taint { key: taint.get("key")?.as_str()?.to_owned(), value: text("value"), effect: text("effect") })
+            Some(Taint {
+                key: taint.get("key")?.as_str()?.to_owned(),
+                value: text("value"),
+                effect: text("effect"),
+            })
         });
         let resources = object.value().pointer("/status/allocatable").and_then(Value::as_object);
         let gpus = resources.into_iter().flatten().filter(|(name, _)| is_accelerator(name));
@@ -347,7 +351,11 @@ impl Node {
             zone: zone_of(&labels, object.text("/spec/providerID")),
             ips: addresses.filter_map(|a| a.get("address")?.as_str()?.parse().ok()).collect(),
             taints: taints.collect(),
-            unschedulable: object.value().pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false),
+            unschedulable: object
+                .value()
+                .pointer("/spec/unschedulable")
+                .and_then(Value::as_bool)
+                .unwrap_or(false),
             gpus: gpus.filter_map(|(_, count)| quantity(count)).fold(0, u32::saturating_add),
             provider_id: object.text("/spec/providerID").map(str::to_owned),
             allocatable: string_map(object.value().pointer("/status/allocatable")),
@@ -360,7 +368,8 @@ impl Node {
 /// place of `<region>-<zone>` (cloud-provider-azure, availability zones): that is "unknown", not a zone.
 #[must_use]
 pub fn zone_of(labels: &Labels, provider_id: Option<&str>) -> Option<Zone> {
-    let first = |keys: [&str; 2]| keys.iter().find_map(|key| labels.get(*key)).filter(|v| !v.is_empty()).cloned();
+    let first =
+        |keys: [&str; 2]| keys.iter().find_map(|key| labels.get(*key)).filter(|v| !v.is_empty()).cloned();
     let name = first([ZONE_LABEL, LEGACY_ZONE_LABEL])?;
     let region = first([REGION_LABEL, LEGACY_REGION_LABEL]);
     let azure = provider_id.is_some_and(|id| id.starts_with("azure:"))
@@ -442,7 +451,8 @@ impl Service {
         if object.kind() != "Service" {
             return None;
         }
-        let cluster_ips = object.items("/spec/clusterIPs").filter_map(Value::as_str).chain(object.text("/spec/clusterIP"));
+        let cluster_ips =
+            object.items("/spec/clusterIPs").filter_map(Value::as_str).chain(object.text("/spec/clusterIP"));
         let cluster_ips: Vec<&str> = cluster_ips.collect();
         let mut addresses: Vec<IpAddr> = cluster_ips.iter().filter_map(|ip| ip.parse().ok()).collect();
         addresses.sort_unstable();
@@ -503,7 +513,10 @@ mod tests {
                 "containerStatuses": [{"state": {"terminated": {"finishedAt": "2026-11-01T10:00:00Z"}}}]}}))
         .unwrap();
         let pod = Pod::from_object(&object).unwrap();
-        assert_eq!((pod.gpus, pod.host_network, pod.ips.len(), pod.local_ports), (8, true, 2, Some((10_000, 20_000))));
+        assert_eq!(
+            (pod.gpus, pod.host_network, pod.ips.len(), pod.local_ports),
+            (8, true, 2, Some((10_000, 20_000)))
+        );
         assert!(pod.lease.holds(Timestamp::parse("2026-11-01T09:30:00Z").unwrap()));
         assert!(!pod.lease.holds(Timestamp::parse("2026-11-01T10:00:00Z").unwrap()));
         assert_eq!(pod.ports[0].port, 29500);
