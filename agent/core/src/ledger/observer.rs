@@ -125,28 +125,25 @@ impl Clocks {
         let clock = self.clocks.entry(observer).or_default();
         let anchor = clock.high.or(reference);
         let believable = anchor.is_some_and(|anchor| at <= anchor.plus(self.max_jump));
+        if believable {
+            // Whatever waited is judged by this event's time: near it, or from an impossible one.
+            let limit = anchor.map_or(at, |anchor| anchor.max(at)).plus(self.max_jump);
+            let (mut events, wild): (Events, Events) =
+                std::mem::take(&mut clock.held).into_iter().partition(|(held, _)| *held <= limit);
+            self.rejected += wild.len() as u64;
+            events.push((at, event));
+            self.believe(observer, at);
+            return Admission::Process(events);
+        }
         let Some((held_first, held_last)) = clock.held_span() else {
-            if believable {
-                self.believe(observer, at);
-                return Admission::Process(vec![(at, event)]);
-            }
             clock.held.push((at, event));
             return Admission::Wait;
         };
-        if believable && clock.high.is_some() {
-            self.rejected += std::mem::take(&mut clock.held).len() as u64;
-            self.believe(observer, at);
-            return Admission::Process(vec![(at, event)]);
-        }
         if at.plus(self.lateness) < held_first && anchor.is_none() {
             // The first one was ahead of its time, or this one is behind it: the next one will tell.
             self.rejected += std::mem::take(&mut clock.held).len() as u64;
             clock.held.push((at, event));
             return Admission::Wait;
-        }
-        if believable {
-            self.believe(observer, at);
-            return Admission::Process(vec![(at, event)]);
         }
         if at > held_last.plus(self.max_jump) {
             let mut before = std::mem::take(&mut clock.held);
