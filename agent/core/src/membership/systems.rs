@@ -201,7 +201,7 @@ static UNMARKED: System = System {
     uids: &[],
     gang: None,
     roles: &[],
-    ranks: &["kueue.x-k8s.io/pod-group-pod-index", COMPLETION_INDEX],
+    ranks: &["kueue.x-k8s.io/pod-group-pod-index", COMPLETION_INDEX, "apps.kubernetes.io/pod-index"],
     first_leads: true,
 };
 
