@@ -1,5 +1,6 @@
-//! Which label would join pods that talk like one job. Enters: pods, their jobs, and pairs that were seen to talk (or
-//! to be kept from it); leaves: the `groupBy` key to propose. Must not know why the pairs were picked.
+//! Which label would join pods that talk like one job. Enters: pods, their jobs, and pairs that were seen to
+//! talk (or to be kept from it); leaves: the `groupBy` key to propose. Must not know why the pairs were
+//! picked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,8 +54,9 @@ const NEVER: [&str; 24] = [
 /// More labels than anybody puts on a pod; further ones are not looked at.
 const MOST_LABELS: usize = 64;
 
-/// The best label that all pods of `pairs` carry with one value. Counted are pairs within one namespace that are not
-/// in one job already; if these lie in several namespaces, or share no telling label, nothing is suggested.
+/// The best label that all pods of `pairs` carry with one value. Counted are pairs within one namespace that
+/// are not in one job already; if these lie in several namespaces, or share no telling label, nothing is
+/// suggested.
 #[must_use]
 pub fn suggest_group_by(pods: &[Pod], jobs: &Jobs, pairs: &[(usize, usize)]) -> Option<Suggestion> {
     let job_of = |pod: usize| jobs.of_pod(pod).map(|(job, _)| job);

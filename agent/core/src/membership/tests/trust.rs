@@ -268,7 +268,8 @@ fn hostile() -> impl Strategy<Value = (Vec<Value>, Vec<Value>)> {
 }
 
 proptest! {
-    /// Whatever is written into pods and objects: each pod is in one job at most, places agree, order does not matter.
+    /// Whatever is written into pods and objects: each pod is in one job at most, places agree, order does
+    /// not matter.
     #[test]
     fn hostile_input((pods, objects) in hostile(), group in any::<bool>()) {
         let mut pods: Vec<Pod> = pods.iter().map(read).collect();
