@@ -1,5 +1,5 @@
-//! Which job a pod belongs to. Enters: a pod and the owners above it; leaves: a [`Claim`], and the object a user
-//! edits to change the pod. Must not know roles or configured groups.
+//! Which job a pod belongs to. Enters: a pod and the owners above it; leaves: a [`Claim`], and the object a
+//! user edits to change the pod. Must not know roles or configured groups.
 
 use foldhash::HashSet;
 
@@ -21,7 +21,8 @@ pub(super) struct Claim {
     /// The top object's name.
     pub(super) name: String,
     pub(super) uid: Option<String>,
-    /// Whether a job of this name may be taken for this one. Not when the pod's owner references say otherwise.
+    /// Whether a job of this name may be taken for this one. Not when the pod's owner references say
+    /// otherwise.
     pub(super) may_look_up: bool,
     /// Which of its object's gangs the pod is in, where there can be several.
     pub(super) gang: Option<u32>,
@@ -205,8 +206,8 @@ impl<'a, 'o> Claimant<'a, 'o> {
         }
     }
 
-    /// A custom resource that nobody told firedoor about and that owns pods itself: a job by its name, or because
-    /// its pods ask for accelerators. (Databases and brokers own pods, too.)
+    /// A custom resource that nobody told firedoor about and that owns pods itself: a job by its name, or
+    /// because its pods ask for accelerators. (Databases and brokers own pods, too.)
     fn by_other_owner(&self, chain: &Chain<'_>) -> Option<Claim> {
         let owner = &chain.links.first()?.reference;
         let custom =

@@ -75,7 +75,8 @@ impl JobKind {
         }
     }
 
-    /// The API group and kind of the object behind it; `None` where there is none or it could be of several groups.
+    /// The API group and kind of the object behind it; `None` where there is none or it could be of several
+    /// groups.
     #[must_use]
     pub fn api(&self) -> Option<(&'static str, &'static str)> {
         Some(match self {

@@ -1,5 +1,5 @@
-//! Which pods train together. Enters: pods and whatever objects were recorded with them; leaves: [`Jobs`], each
-//! with its members, their roles and ranks. Must not know flows, zones or policies.
+//! Which pods train together. Enters: pods and whatever objects were recorded with them; leaves: [`Jobs`],
+//! each with its members, their roles and ranks. Must not know flows, zones or policies.
 //!
 //! The first of these that tells something decides, always within one namespace:
 //! 1. a configured `groupBy` label key that the pod carries;
@@ -7,8 +7,8 @@
 //! 3. the labels that job systems put on their pods (`systems`);
 //! 4. a pod group of a gang scheduler.
 //!
-//! Deployments, StatefulSets, DaemonSets and the steps of a pipeline are no gangs of their own. A pod is in one
-//! job at most. Identity is the UID: two jobs of one name at different times are two jobs.
+//! Deployments, StatefulSets, DaemonSets and the steps of a pipeline are no gangs of their own. A pod is in
+//! one job at most. Identity is the UID: two jobs of one name at different times are two jobs.
 
 mod claims;
 mod kind;
@@ -126,7 +126,8 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Finds the jobs of `pods`. `objects` are the owners that are known; any may be missing, others are ignored.
+    /// Finds the jobs of `pods`. `objects` are the owners that are known; any may be missing, others are
+    /// ignored.
     #[must_use]
     pub fn resolve(pods: &[Pod], objects: &[Object], grouping: &Grouping) -> Self {
         let owners = Owners::new(pods, objects);
@@ -175,8 +176,8 @@ impl Jobs {
         Some((job, self.jobs.get(job)?.members.get(place)?))
     }
 
-    /// The object a user edits to change this pod: for members of a `groupBy` job it may differ from pod to pod.
-    /// Without any owner it is the pod itself.
+    /// The object a user edits to change this pod: for members of a `groupBy` job it may differ from pod to
+    /// pod. Without any owner it is the pod itself.
     #[must_use]
     pub fn top_of(&self, pod: usize) -> Option<&ObjectKey> {
         self.tops.get(pod)
@@ -223,7 +224,8 @@ fn shared_top(members: &[Member], tops: &[ObjectKey]) -> Option<ObjectKey> {
     distinct.all(|top| top == first).then(|| first.clone())
 }
 
-/// A pod known by labels alone is in the job that other pods name with a UID, if there is just one of that name.
+/// A pod known by labels alone is in the job that other pods name with a UID, if there is just one of that
+/// name.
 fn agree_on_uids(pods: &[Pod], claims: &mut [Option<Claim>]) {
     let mut known: HashMap<(&str, JobKind, String), BTreeSet<String>> = HashMap::new();
     let told = pods.iter().zip(claims.iter()).filter_map(|(pod, claim)| Some((pod, claim.as_ref()?)));
@@ -247,7 +249,8 @@ fn agree_on_uids(pods: &[Pod], claims: &mut [Option<Claim>]) {
     }
 }
 
-/// Where one object runs several gangs, their names get the gang's index. A single gang keeps the object's name.
+/// Where one object runs several gangs, their names get the gang's index. A single gang keeps the object's
+/// name.
 fn split_gangs(pods: &[Pod], owners: &Owners<'_>, claims: &mut [Option<Claim>]) {
     let mut highest: HashMap<JobId, u32> = HashMap::new();
     for (pod, claim) in pods.iter().zip(claims.iter()) {

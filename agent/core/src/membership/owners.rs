@@ -1,9 +1,10 @@
-//! Owner references, followed up. Enters: pods and objects; leaves: the chain of owners above a pod, as far as it is
-//! known and true. Must not know which owners are jobs.
+//! Owner references, followed up. Enters: pods and objects; leaves: the chain of owners above a pod, as far
+//! as it is known and true. Must not know which owners are jobs.
 //!
-//! Whoever may create a pod may write any owner reference into it. A reference is only believed when an object with
-//! this very UID, kind and name is in the pod's namespace (or is cluster-scoped), or when nothing known contradicts
-//! it; it then still cannot take the place of another object of that name, because identity is the UID.
+//! Whoever may create a pod may write any owner reference into it. A reference is only believed when an
+//! object with this very UID, kind and name is in the pod's namespace (or is cluster-scoped), or when nothing
+//! known contradicts it; it then still cannot take the place of another object of that name, because identity
+//! is the UID.
 
 use std::collections::hash_map::Entry;
 
@@ -201,8 +202,8 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// The reference to the managing controller. Where none is marked, a single owner stands in: some recorders leave
-/// the mark out.
+/// The reference to the managing controller. Where none is marked, a single owner stands in: some recorders
+/// leave the mark out.
 pub(super) fn controller(references: &[OwnerRef]) -> Option<&OwnerRef> {
     references.iter().find(|reference| reference.controller).or(match references {
         [only] => Some(only),

@@ -1,8 +1,8 @@
-//! What each member does, and its number. Enters: the pods of one job; leaves: its members. Must not know how the job
-//! was found, nor traffic: where nothing on the pods tells, the role stays open.
+//! What each member does, and its number. Enters: the pods of one job; leaves: its members. Must not know how
+//! the job was found, nor traffic: where nothing on the pods tells, the role stays open.
 //!
-//! A role that the job system marks on the pod comes first, then the configured labels, then the rule that most
-//! systems share: without a marked coordinator the first member is it.
+//! A role that the job system marks on the pod comes first, then the configured labels, then the rule that
+//! most systems share: without a marked coordinator the first member is it.
 
 use crate::facts::Pod;
 use crate::object::Object;
@@ -108,8 +108,8 @@ fn rank(pod: &Pod, system: &System) -> Option<u32> {
     if system.roles.is_empty() { marked.or_else(by_environment) } else { marked }
 }
 
-/// All members labelled as the coordinator means that the label is not about members (`component: launcher` on a
-/// whole Job).
+/// All members labelled as the coordinator means that the label is not about members (`component: launcher`
+/// on a whole Job).
 fn ignore_uniform_label(found: &mut [Candidate]) {
     let leads = |member: &Candidate| member.labelled && member.role == Some(Role::Coordinator);
     if found.len() > 1 && found.iter().all(leads) {
@@ -132,7 +132,8 @@ fn specifies_lead(kind: &JobKind, object: &Object) -> bool {
     specs.is_some_and(|specs| leads.iter().any(|lead| specs.get(lead).is_some()))
 }
 
-/// The Training Operator numbers a PyTorchJob's and an XGBoostJob's workers behind the master, if there is one.
+/// The Training Operator numbers a PyTorchJob's and an XGBoostJob's workers behind the master, if there is
+/// one.
 fn rank_behind_master(found: &mut [Candidate], pods: &[Pod], specified: bool) {
     const TYPES: [&str; 3] = ["training.kubeflow.org/replica-type", "replica-type", "pytorch-replica-type"];
     let is_master = |pod: &Pod| {
@@ -151,8 +152,8 @@ fn rank_behind_master(found: &mut [Candidate], pods: &[Pod], specified: bool) {
     }
 }
 
-/// Pods that a label joined, or a group without marks, may be of any make: the first of them leads only when all are
-/// numbered.
+/// Pods that a label joined, or a group without marks, may be of any make: the first of them leads only when
+/// all are numbered.
 fn first_leads(kind: &JobKind, found: &[Candidate]) -> bool {
     let mixed = matches!(kind, JobKind::Group | JobKind::PodGroup | JobKind::Other(_));
     System::of(kind).first_leads && (!mixed || found.iter().all(|member| member.rank.is_some()))
@@ -168,7 +169,8 @@ fn elect_first(found: &mut [Candidate]) {
     }
 }
 
-/// A JobSet may name its coordinator on all pods: `<jobset>-<replicated job>-<job index>-<pod index>.<domain>`.
+/// A JobSet may name its coordinator on all pods: `<jobset>-<replicated job>-<job index>-<pod
+/// index>.<domain>`.
 fn jobset_role(pod: &Pod, system: &System) -> Option<Role> {
     let role = marked(pod, system);
     let Some(coordinator) = carried(pod, COORDINATOR) else { return role };

@@ -1,5 +1,6 @@
-//! Which label would join pods that talk like one job. Enters: pods, their jobs, and pairs that were seen to talk (or
-//! to be kept from it); leaves: the `groupBy` key to propose. Must not know why the pairs were picked.
+//! Which label would join pods that talk like one job. Enters: pods, their jobs, and pairs that were seen to
+//! talk (or to be kept from it); leaves: the `groupBy` key to propose. Must not know why the pairs were
+//! picked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,8 +51,12 @@ const NEVER: [&str; 24] = [
     "node-pool",
 ];
 
-/// The best label that all pods of `pairs` carry with one value. Counted are pairs within one namespace that are not
-/// in one job already; if these lie in several namespaces, or share no telling label, nothing is suggested.
+/// More labels than anybody puts on a pod; further ones are not looked at.
+const MOST_LABELS: usize = 64;
+
+/// The best label that all pods of `pairs` carry with one value. Counted are pairs within one namespace that
+/// are not in one job already; if these lie in several namespaces, or share no telling label, nothing is
+/// suggested.
 #[must_use]
 pub fn suggest_group_by(pods: &[Pod], jobs: &Jobs, pairs: &[(usize, usize)]) -> Option<Suggestion> {
     let job_of = |pod: usize| jobs.of_pod(pod).map(|(job, _)| job);
@@ -84,15 +89,14 @@ pub fn suggest_group_by(pods: &[Pod], jobs: &Jobs, pairs: &[(usize, usize)]) -> 
         here.filter(|pod| pod.labels.get(key).is_some_and(|other| other == value)).count()
     };
     // Among labels without a customary meaning, the one that joins the fewest others.
-    let rank = |key: &str, value: &str| match PREFERRED.iter().position(|preferred| *preferred == key) {
-        Some(place) => (place, 0),
-        None => (PREFERRED.len(), joined(key, value)),
-    };
-    let best = shared.iter().min_by_key(|(key, value)| (rank(key, value), **key))?;
+    let (key, value) = PREFERRED.iter().find_map(|key| shared.get_key_value(*key)).or_else(|| {
+        let others = shared.iter().take(MOST_LABELS);
+        others.min_by_key(|(key, value)| (joined(key, value), **key))
+    })?;
     Some(Suggestion {
         namespace: first.namespace.clone(),
-        key: (*best.0).to_owned(),
-        value: (*best.1).to_owned(),
+        key: (*key).to_owned(),
+        value: (*value).to_owned(),
     })
 }
 

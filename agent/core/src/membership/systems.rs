@@ -1,5 +1,5 @@
-//! The marks that job systems and gang schedulers leave on pods: one entry a system. Enters: a pod's labels and
-//! annotations; leaves: what they claim. Must not know owners.
+//! The marks that job systems and gang schedulers leave on pods: one entry a system. Enters: a pod's labels
+//! and annotations; leaves: what they claim. Must not know owners.
 
 use crate::facts::Pod;
 
@@ -201,7 +201,7 @@ static UNMARKED: System = System {
     uids: &[],
     gang: None,
     roles: &[],
-    ranks: &["kueue.x-k8s.io/pod-group-pod-index", COMPLETION_INDEX],
+    ranks: &["kueue.x-k8s.io/pod-group-pod-index", COMPLETION_INDEX, "apps.kubernetes.io/pod-index"],
     first_leads: true,
 };
 
@@ -304,8 +304,8 @@ pub(super) struct GroupSign {
     pub(super) automatic: Option<&'static str>,
 }
 
-/// Kueue, coscheduling (new and older keys), Volcano and KAI. Volcano gives every pod that it schedules a group of
-/// its own making, `podgroup-<uid>`; KAI makes all of its groups itself.
+/// Kueue, coscheduling (new and older keys), Volcano and KAI. Volcano gives every pod that it schedules a
+/// group of its own making, `podgroup-<uid>`; KAI makes all of its groups itself.
 pub(super) static GROUPS: [GroupSign; 7] = [
     GroupSign { key: "kueue.x-k8s.io/pod-group-name", api: "", automatic: None },
     GroupSign { key: "scheduling.x-k8s.io/pod-group", api: "scheduling.x-k8s.io", automatic: None },

@@ -85,6 +85,15 @@ fn role_labels_are_configurable_and_must_tell_members_apart() {
 }
 
 #[test]
+fn a_stateful_set_joined_by_a_label_is_numbered() {
+    let owner = by("apps/v1", "StatefulSet", "s", "s");
+    let marks = |index: &str| json!({"app": "s", "apps.kubernetes.io/pod-index": index});
+    let pods = [pod("s-0", &marks("0"), &owner), pod("s-1", &marks("1"), &owner)];
+    let jobs = Jobs::resolve(&pods, &[], &grouping(&["app"]));
+    assert_eq!(lines(&jobs, &pods), ["Group s -: s-0=coordinator/0 s-1=worker/1"]);
+}
+
+#[test]
 fn ranks_from_the_environment() {
     let mut pods = vec![
         pod("n0", &json!({"scheduling.x-k8s.io/pod-group": "g"}), &none()),

@@ -179,9 +179,9 @@ fn cycles_and_long_chains_end() {
     assert_eq!(resolve(&pods, &[ring(0), ring(1), ring(2)]).jobs, []);
 }
 
-/// Ten thousand pods, each with its own Job below one TrainJob: the worst that a real system makes.
+/// Many pods, each with its own Job below one TrainJob: the worst that a real system makes.
 #[test]
-fn ten_thousand_pods_resolve_quickly() {
+fn time_grows_with_the_pods_and_not_with_their_square() {
     let set = by("jobset.x-k8s.io/v1alpha2", "JobSet", "t", "s");
     let mut objects = vec![object(
         "jobset.x-k8s.io/v1alpha2",
@@ -192,7 +192,7 @@ fn ten_thousand_pods_resolve_quickly() {
         &json!({}),
     )];
     let mut pods = Vec::new();
-    for n in 0..10_000 {
+    for n in 0..20_000 {
         let name = format!("t-node-{n}");
         objects.push(object("batch/v1", "Job", &name, &name, &set, &json!({"completions": 1})));
         pods.push(pod(
@@ -204,10 +204,10 @@ fn ten_thousand_pods_resolve_quickly() {
     let start = Instant::now();
     let jobs = resolve(&pods, &objects);
     let took = start.elapsed();
-    assert_eq!((jobs.jobs.len(), jobs.jobs[0].members.len()), (1, 10_000));
+    assert_eq!((jobs.jobs.len(), jobs.jobs[0].members.len()), (1, 20_000));
     assert_eq!(jobs.of_pod(7).unwrap().1.rank, Some(7));
-    // A fifth of this is usual; the bound only has to catch what grows with the square.
-    assert!(took.as_millis() < 500, "{took:?}");
+    // A tenth of this is usual on a busy machine; comparing all with all would take longer.
+    assert!(took.as_secs() < 5, "{took:?}");
 }
 
 fn hostile() -> impl Strategy<Value = (Vec<Value>, Vec<Value>)> {
@@ -268,7 +268,8 @@ fn hostile() -> impl Strategy<Value = (Vec<Value>, Vec<Value>)> {
 }
 
 proptest! {
-    /// Whatever is written into pods and objects: each pod is in one job at most, places agree, order does not matter.
+    /// Whatever is written into pods and objects: each pod is in one job at most, places agree, order does
+    /// not matter.
     #[test]
     fn hostile_input((pods, objects) in hostile(), group in any::<bool>()) {
         let mut pods: Vec<Pod> = pods.iter().map(read).collect();
