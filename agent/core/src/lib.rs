@@ -14,6 +14,7 @@ pub mod membership;
 pub mod object;
 pub mod observation;
 pub mod pipeline;
+pub mod policy;
 pub mod report;
 pub mod settings;
 pub mod time;
