@@ -1,0 +1,53 @@
+//! `bench`: measures firedoor on made-up input. Enters: what to measure; leaves: numbers. Must not know how
+//! firedoor works inside: it runs the binary as a user would.
+
+mod flow;
+mod generate;
+mod measure;
+// The policy bench brings this module with it.
+// pub mod policy;
+mod replay;
+mod world;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    subject: Subject,
+}
+
+#[derive(Subcommand)]
+enum Subject {
+    /// `firedoor replay`: lines a second and peak memory, on one core.
+    Replay(replay::Arguments),
+    /// Only writes the capture that `replay` is measured on.
+    Generate {
+        /// The folder to write, which must not exist.
+        folder: PathBuf,
+        /// How many lines of flows.
+        #[arg(long, default_value_t = 1_000_000)]
+        lines: u64,
+        #[command(flatten)]
+        shape: world::Shape,
+    },
+}
+
+/// Measures.
+///
+/// # Errors
+/// When the input cannot be made, or what is measured gives a wrong answer.
+pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
+    match &arguments.subject {
+        Subject::Replay(arguments) => replay::run(root, arguments),
+        Subject::Generate { folder, lines, shape } => {
+            let truth = generate::capture(folder, *lines, shape)?;
+            println!("{}: {} lines, {} bytes", folder.display(), truth.lines, truth.bytes);
+            Ok(())
+        }
+    }
+}
