@@ -69,6 +69,8 @@ struct Traffic<'w> {
     world: &'w World,
     random: Random,
     line: u64,
+    /// The jobs that nobody blocks.
+    open: Vec<&'w Job>,
     connections: Vec<Connection>,
     attempts: Vec<Attempt>,
     /// The drop that follows the denial of the line before.
@@ -98,13 +100,14 @@ struct Attempt {
 impl<'w> Traffic<'w> {
     fn new(world: &'w World, seed: u64) -> Self {
         let mut random = Random(seed);
-        let connections = (0..CONNECTIONS).map(|_| Connection::open(world, &mut random)).collect();
+        let open: Vec<&Job> = world.open_jobs().collect();
+        let connections = (0..CONNECTIONS).map(|_| Connection::open(&open, &mut random)).collect();
         let attempts = world.blocked_jobs().flat_map(|job| {
             let workers = job.members.iter().skip(1);
             workers.map(|worker| Attempt { worker: *worker, master: job.members[0], source: 0, sent: 0 })
         });
         let attempts = attempts.collect();
-        Self { world, random, line: 0, connections, attempts, drop: None, asked: None }
+        Self { world, random, line: 0, open, connections, attempts, drop: None, asked: None }
     }
 
     /// Appends the next line.
@@ -139,7 +142,7 @@ impl<'w> Traffic<'w> {
         let (from, to) = (connection.from, connection.to);
         let ports = (connection.source, connection.destination);
         if step >= 4 + DATA {
-            *connection = Connection::open(self.world, &mut self.random);
+            *connection = Connection::open(&self.open, &mut self.random);
         }
         let (flags, reason, reply) = match step {
             0 | 1 => (Flags::Syn, "NEW", false),
@@ -234,9 +237,9 @@ impl<'w> Traffic<'w> {
         self.write(at, pod, (pod, self.world.store), transport, event, Direction::Egress, line);
     }
 
-    /// Any member of any job.
+    /// Any member of any job that nobody blocks.
     fn member(&mut self) -> usize {
-        let job = &self.world.jobs[self.random.index(self.world.jobs.len())];
+        let job = self.open[self.random.index(self.open.len())];
         job.members[self.random.index(job.members.len())]
     }
 
@@ -266,8 +269,7 @@ impl<'w> Traffic<'w> {
 
 impl Connection {
     /// A worker calls its master, or its neighbour in the ring.
-    fn open(world: &World, random: &mut Random) -> Self {
-        let open: Vec<&Job> = world.open_jobs().collect();
+    fn open(open: &[&Job], random: &mut Random) -> Self {
         let members = &open[random.index(open.len())].members;
         let from = random.index(members.len() - 1) + 1;
         let neighbour = random.below(2) == 1 && members.len() > 2;

@@ -171,11 +171,9 @@ impl World {
         );
         let (kind, owner) = owner;
         // Hubble names the Deployment where Kubernetes' owner is its ReplicaSet.
-        let workload = match kind {
-            "ReplicaSet" => {
-                json!([{"name": owner.rsplit_once('-').map_or(owner, |(name, _)| name), "kind": "Deployment"}])
-            }
-            _ => json!([{"name": owner, "kind": kind}]),
+        let (workload, workload_kind) = match kind {
+            "ReplicaSet" => (owner.rsplit_once('-').map_or(owner, |(name, _)| name), "Deployment"),
+            _ => (owner, kind),
         };
         let api = match kind {
             "PyTorchJob" => "kubeflow.org/v1",
@@ -195,7 +193,10 @@ impl World {
             namespace: namespace.to_owned(),
             ip,
             node,
-            local: format!("{{\"ID\":{},{common},\"workloads\":{workload}}}", 1 + index % 4_000),
+            local: format!(
+                "{{\"ID\":{},{common},\"workloads\":[{{\"name\":\"{workload}\",\"kind\":\"{workload_kind}\"}}]}}",
+                1 + index % 4_000
+            ),
             remote: format!("{{{common}}}"),
             object,
         });
