@@ -1,3 +1,75 @@
-//! Developer commands.
+//! Developer commands: `cargo xtask help`. Enters: arguments; leaves: what the commands print. Each command
+//! is a file of its own.
 
-fn main() {}
+#![expect(clippy::print_stdout, reason = "a developer reads it, and CI does")]
+
+mod bench;
+mod command;
+mod demo;
+mod golden;
+mod setup;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Developer commands of firedoor.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Installs what the other commands need and this machine lacks.
+    Setup,
+    /// Shows what firedoor does: the lab before its fix, blocked, and after it.
+    Demo,
+    /// Runs all that CI runs.
+    Test {
+        /// Only what takes seconds, for use before a commit.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Runs the golden cases.
+    Golden(golden::Arguments),
+    /// Checks the architecture's walls.
+    Tidy,
+    /// Measures.
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode> {
+    let root = root();
+    match arguments.task {
+        Task::Setup => setup::run(&root)?,
+        Task::Demo => demo::run(&root)?,
+        Task::Test { quick } => return test::run(&root, quick),
+        Task::Golden(arguments) => golden::run(&root, &arguments)?,
+        Task::Tidy => tidy::run(&root)?,
+        Task::Bench(arguments) => bench::run(&root, &arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The workspace: the folder above this package.
+fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_owned()
+}

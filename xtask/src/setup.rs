@@ -1,0 +1,230 @@
+//! `setup`: what the other commands need. Enters: this machine; leaves: the same machine with nothing missing,
+//! or a list of what a person has to install. Does nothing where nothing is missing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{command, output, succeed, typed};
+
+/// The version of cargo-deny that the checks were written for.
+const CARGO_DENY: &str = "0.20.2";
+
+/// What a requirement is for: a command asks only for what it needs itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Building firedoor.
+    Build,
+    /// `cargo xtask test`.
+    Checks,
+    /// `cargo xtask test`: what may come into the build.
+    Supply,
+    /// Steady numbers from `cargo xtask bench`.
+    Bench,
+}
+
+/// Something that must be on the machine.
+struct Requirement {
+    name: &'static str,
+    /// The program to ask for its version, and what the answer must contain.
+    probe: Probe,
+    install: Install,
+    purpose: Purpose,
+    needed_for: &'static str,
+}
+
+/// How to see whether it is there.
+struct Probe {
+    program: &'static str,
+    arguments: &'static [&'static str],
+    says: &'static str,
+}
+
+/// How to get it.
+enum Install {
+    /// A package of the system, by its Debian name.
+    System { package: &'static str },
+    /// A component of the Rust toolchain.
+    Rustup { component: &'static str },
+    /// A Rust program, built into `tools/` in this checkout.
+    Cargo { package: &'static str, version: &'static str },
+}
+
+const REQUIREMENTS: [Requirement; 6] = [
+    Requirement {
+        name: "git",
+        probe: Probe { program: "git", arguments: &["--version"], says: "git version" },
+        install: Install::System { package: "git" },
+        purpose: Purpose::Checks,
+        needed_for: "tidy looks at the files that git knows",
+    },
+    Requirement {
+        name: "C compiler",
+        probe: Probe { program: "cc", arguments: &["--version"], says: "" },
+        install: Install::System { package: "gcc" },
+        purpose: Purpose::Build,
+        needed_for: "linking, and building zstd",
+    },
+    Requirement {
+        name: "rustfmt",
+        probe: Probe { program: "cargo", arguments: &["fmt", "--version"], says: "rustfmt" },
+        install: Install::Rustup { component: "rustfmt" },
+        purpose: Purpose::Checks,
+        needed_for: "the format of the source",
+    },
+    Requirement {
+        name: "clippy",
+        probe: Probe { program: "cargo", arguments: &["clippy", "--version"], says: "clippy" },
+        install: Install::Rustup { component: "clippy" },
+        purpose: Purpose::Checks,
+        needed_for: "lints",
+    },
+    Requirement {
+        name: "cargo-deny",
+        probe: Probe { program: "tools/bin/cargo-deny", arguments: &["--version"], says: CARGO_DENY },
+        install: Install::Cargo { package: "cargo-deny", version: CARGO_DENY },
+        purpose: Purpose::Supply,
+        needed_for: "licences, sources and advisories of what is built in",
+    },
+    Requirement {
+        name: "taskset",
+        probe: Probe { program: "taskset", arguments: &["--version"], says: "taskset" },
+        install: Install::System { package: "util-linux" },
+        purpose: Purpose::Bench,
+        needed_for: "pinning a measurement to one core",
+    },
+];
+
+/// Installs everything that is missing.
+///
+/// # Errors
+/// When something is missing and cannot be installed from here: the message says what to install.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    provide(root, REQUIREMENTS.iter(), true)
+}
+
+/// Installs what is missing for one purpose; says nothing when nothing is.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn ensure(root: &Path, purpose: Purpose) -> Result<()> {
+    provide(root, REQUIREMENTS.iter().filter(|requirement| requirement.purpose == purpose), false)
+}
+
+/// The program that a Rust requirement was built into.
+pub(crate) fn tool(root: &Path, name: &str) -> PathBuf {
+    root.join("tools/bin").join(name)
+}
+
+fn provide<'a>(
+    root: &Path,
+    requirements: impl Iterator<Item = &'a Requirement>,
+    verbose: bool,
+) -> Result<()> {
+    let mut by_hand = Vec::new();
+    for requirement in requirements {
+        let Requirement { name, needed_for, .. } = requirement;
+        if present(root, &requirement.probe) {
+            if verbose {
+                println!("{name}: there");
+            }
+            continue;
+        }
+        println!("{name}: missing. Needed for: {needed_for}");
+        let Some(commands) = installation(root, &requirement.install, Machine::here()) else {
+            by_hand.push(format!("{name} ({})", by_hand_hint(&requirement.install)));
+            continue;
+        };
+        for mut command in commands {
+            println!("{name}: {}", typed(&command));
+            succeed(&mut command).with_context(|| format!("{name} could not be installed"))?;
+        }
+        if !present(root, &requirement.probe) {
+            bail!("{name} was installed but is still not there");
+        }
+    }
+    if !by_hand.is_empty() {
+        bail!("please install by hand: {}", by_hand.join(", "));
+    }
+    Ok(())
+}
+
+fn present(root: &Path, probe: &Probe) -> bool {
+    // A relative program is one of this checkout's own tools.
+    let program =
+        if probe.program.contains('/') { root.join(probe.program) } else { PathBuf::from(probe.program) };
+    let mut command = command(root, &program.to_string_lossy(), probe.arguments);
+    output(&mut command).is_some_and(|said| said.contains(probe.says))
+}
+
+/// What this machine lets `setup` do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Machine {
+    /// Debian's package manager, and the right to use it.
+    AptAsRoot,
+    /// Anything else: a person has to do it.
+    Other,
+}
+
+impl Machine {
+    fn here() -> Self {
+        let root = output(Command::new("id").arg("-u")).is_some_and(|id| id.trim() == "0");
+        let apt = output(Command::new("apt-get").arg("--version")).is_some();
+        if root && apt { Self::AptAsRoot } else { Self::Other }
+    }
+}
+
+/// The commands that install it; `None` where only a person can.
+fn installation(root: &Path, install: &Install, machine: Machine) -> Option<Vec<Command>> {
+    match *install {
+        Install::System { package } if machine == Machine::AptAsRoot => {
+            let mut install =
+                command(root, "apt-get", &["install", "--yes", "--no-install-recommends", package]);
+            install.env("DEBIAN_FRONTEND", "noninteractive");
+            Some(vec![command(root, "apt-get", &["update", "--quiet"]), install])
+        }
+        Install::System { .. } => None,
+        Install::Rustup { component } => {
+            Some(vec![command(root, "rustup", &["component", "add", component])])
+        }
+        Install::Cargo { package, version } => {
+            let arguments = ["install", "--locked", "--root", "tools", "--version", version, package];
+            Some(vec![command(root, "cargo", &arguments)])
+        }
+    }
+}
+
+fn by_hand_hint(install: &Install) -> String {
+    match *install {
+        Install::System { package } => format!("Debian's package {package}"),
+        Install::Rustup { component } => format!("rustup component add {component}"),
+        Install::Cargo { package, version } => format!("cargo install {package} --version {version}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_counts_only_when_it_says_the_right_thing() {
+        let root = Path::new("/");
+        let probe = |program, says| present(root, &Probe { program, arguments: &["--version"], says });
+        assert!(probe("cargo", "cargo"));
+        assert!(!probe("cargo", "no such words"));
+        assert!(!probe("no-such-program", ""));
+        assert!(!probe("tools/bin/no-such-program", ""));
+    }
+
+    #[test]
+    fn each_requirement_can_be_had_on_debian_and_is_explained_elsewhere() {
+        for requirement in &REQUIREMENTS {
+            let commands = installation(Path::new("/"), &requirement.install, Machine::AptAsRoot).unwrap();
+            assert!(commands.iter().all(|command| !typed(command).is_empty()), "{}", requirement.name);
+            assert!(!by_hand_hint(&requirement.install).is_empty());
+            assert!(!requirement.needed_for.is_empty());
+        }
+        assert!(installation(Path::new("/"), &Install::System { package: "git" }, Machine::Other).is_none());
+    }
+}
