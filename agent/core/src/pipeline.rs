@@ -64,7 +64,9 @@ impl Pipeline {
 
     fn flow(&mut self, flow: &Flow<'_>) {
         let inventory = &self.inventory;
-        self.ledger.flow(flow, || attribute(flow, inventory).map_err(|because| because == NobodysBecause::Unresolved));
+        self.ledger.flow(flow, || {
+            attribute(flow, inventory).map_err(|because| because == NobodysBecause::Unresolved)
+        });
         let closed = self.ledger.take_closed();
         if !closed.is_empty() {
             self.fold(&closed);

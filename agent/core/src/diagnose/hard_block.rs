@@ -11,7 +11,8 @@ use crate::history::{Blocked, PairHistory, Streak};
 use crate::ledger::window::{Span, join};
 use crate::ledger::{PairKey, PortClass};
 use crate::report::{
-    Cause, CauseKind, Certainty, FindingReport, FindingState, PairReport, PolicyBlame, PolicyEffect, PortsReport, Symptom,
+    Cause, CauseKind, Certainty, FindingReport, FindingState, PairReport, PolicyBlame, PolicyEffect,
+    PortsReport, Symptom,
 };
 
 use super::context::JobContext;
@@ -33,7 +34,13 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    fn new(key: PairKey, ports: Vec<u16>, streak: Streak, blocked: Blocked, state: FindingState) -> Option<Self> {
+    fn new(
+        key: PairKey,
+        ports: Vec<u16>,
+        streak: Streak,
+        blocked: Blocked,
+        state: FindingState,
+    ) -> Option<Self> {
         let span = streak.span(blocked)?;
         Some(Self { key, ports, streak, blocked, state, span })
     }
@@ -79,9 +86,12 @@ fn failing(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> Op
     let stands = |blocked: Blocked| match blocked {
         Blocked::Denied | Blocked::Refused => true,
         // Silence proves something only for a protocol that answers, where no answer can have been missed.
-        Blocked::Unanswered => key.protocol == Protocol::Tcp && context.lost_at(context.observer_of(key.src)) == 0,
+        Blocked::Unanswered => {
+            key.protocol == Protocol::Tcp && context.lost_at(context.observer_of(key.src)) == 0
+        }
     };
-    let own = history.ports.values().filter_map(|port| port.streak.blocked(settings)).filter(|b| stands(*b)).min();
+    let own =
+        history.ports.values().filter_map(|port| port.streak.blocked(settings)).filter(|b| stands(*b)).min();
     let together = history.failing();
     // Ports that each failed only once or twice add up, as long as nothing succeeded meanwhile.
     let since = together.span(Blocked::Denied).map(|span| span.first);
@@ -121,10 +131,19 @@ fn recovered(key: &PairKey, history: &PairHistory) -> Option<Trouble> {
 fn state(context: &JobContext<'_>, key: &PairKey, last: crate::time::Timestamp) -> FindingState {
     let peer_gone = matches!(key.dst, Peer::Member(pod) if !context.alive_at_end(pod));
     let quiet = context.now().since(last) >= context.evidence.settings.quiet;
-    if quiet || peer_gone || !context.alive_at_end(key.src) { FindingState::Ended } else { FindingState::Active }
+    if quiet || peer_gone || !context.alive_at_end(key.src) {
+        FindingState::Ended
+    } else {
+        FindingState::Active
+    }
 }
 
-fn finding(context: &JobContext<'_>, cause: CauseKind, state: FindingState, troubles: &[Trouble]) -> FindingReport {
+fn finding(
+    context: &JobContext<'_>,
+    cause: CauseKind,
+    state: FindingState,
+    troubles: &[Trouble],
+) -> FindingReport {
     let span = troubles.iter().map(|t| Some(t.span)).fold(None, join);
     FindingReport {
         symptom: Symptom::HardBlock,
@@ -172,28 +191,32 @@ fn pairs(context: &JobContext<'_>, troubles: &[Trouble]) -> Vec<PairReport> {
         let ends = (context.end(trouble.key.src), context.peer(trouble.key.dst), trouble.key.class);
         of_ends.entry(ends).or_default().push(trouble);
     }
-    of_ends.into_iter().map(|((src, dst, class), of)| {
-        let main = of.iter().max_by_key(|t| t.failed());
-        let mut ports: Vec<u16> = of.iter().flat_map(|t| t.ports.iter().copied()).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
-        let drops = of.iter().filter(|t| t.blocked == Blocked::Denied).map(|t| t.streak.all_denied().drops);
-        let counted: Vec<u64> = drops.collect();
-        PairReport {
-            src,
-            dst,
-            protocol: main.map_or("TCP", |t| t.key.protocol.name()),
-            port: (class == PortClass::Fixed && ports.len() == 1).then_some(min),
-            ports: PortsReport { class, min, max, distinct: ports.len() },
-            app: "unknown",
-            attempts: Some(of.iter().map(|t| t.failed()).sum()),
-            drops: (!counted.is_empty()).then(|| counted.iter().sum()),
-            bytes: None,
-            rtt_ms_p50: None,
-            direction: main.and_then(|t| t.streak.direction()),
-        }
-    }).collect()
+    of_ends
+        .into_iter()
+        .map(|((src, dst, class), of)| {
+            let main = of.iter().max_by_key(|t| t.failed());
+            let mut ports: Vec<u16> = of.iter().flat_map(|t| t.ports.iter().copied()).collect();
+            ports.sort_unstable();
+            ports.dedup();
+            let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
+            let drops =
+                of.iter().filter(|t| t.blocked == Blocked::Denied).map(|t| t.streak.all_denied().drops);
+            let counted: Vec<u64> = drops.collect();
+            PairReport {
+                src,
+                dst,
+                protocol: main.map_or("TCP", |t| t.key.protocol.name()),
+                port: (class == PortClass::Fixed && ports.len() == 1).then_some(min),
+                ports: PortsReport { class, min, max, distinct: ports.len() },
+                app: "unknown",
+                attempts: Some(of.iter().map(|t| t.failed()).sum()),
+                drops: (!counted.is_empty()).then(|| counted.iter().sum()),
+                bytes: None,
+                rtt_ms_p50: None,
+                direction: main.and_then(|t| t.streak.direction()),
+            }
+        })
+        .collect()
 }
 
 fn evidence(context: &JobContext<'_>, state: FindingState, troubles: &[Trouble]) -> Vec<String> {

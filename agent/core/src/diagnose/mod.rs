@@ -46,7 +46,9 @@ pub struct Evidence<'a> {
 pub fn diagnose(evidence: &Evidence<'_>) -> Report {
     let jobs = evidence.inventory.jobs().filter(|(_, job)| job.members.len() > 1);
     let mut jobs: Vec<JobReport> = jobs.map(|(index, _)| job_report(evidence, index)).collect();
-    jobs.sort_by(|a, b| (&a.namespace, &a.kind, &a.name, &a.uid).cmp(&(&b.namespace, &b.kind, &b.name, &b.uid)));
+    jobs.sort_by(|a, b| {
+        (&a.namespace, &a.kind, &a.name, &a.uid).cmp(&(&b.namespace, &b.kind, &b.name, &b.uid))
+    });
     let span = evidence.history.span;
     Report {
         version: 1,
@@ -154,6 +156,7 @@ fn gpu(context: &JobContext<'_>) -> GpuReport {
     let known: Vec<GpuState> = states.filter(|state| *state != GpuState::Unknown).collect();
     let idle = known.iter().filter(|state| **state == GpuState::Idle).count();
     #[allow(clippy::cast_precision_loss)] // counts of devices are far below 2^52
-    let idle_ratio = (!known.is_empty()).then(|| (1000.0 * idle as f64 / known.len() as f64).round() / 1000.0);
+    let idle_ratio =
+        (!known.is_empty()).then(|| (1000.0 * idle as f64 / known.len() as f64).round() / 1000.0);
     GpuReport { gpus, idle_ratio, state: prevailing(known) }
 }
