@@ -8,6 +8,7 @@ use crate::history::History;
 use crate::inventory::{Inventory, PodId};
 use crate::ledger::{Ledger, Observers, Window, WindowKey};
 use crate::observation::{Flow, Observation};
+use crate::policy::PolicySet;
 use crate::report::Report;
 use crate::settings::Settings;
 
@@ -89,8 +90,11 @@ impl Pipeline {
         self.ledger.finish();
         let closed = self.ledger.take_closed();
         self.fold(&closed);
+        let namespaces: Vec<_> = self.inventory.namespaces().values().cloned().collect();
+        let policies = PolicySet::from_objects(self.inventory.objects(), &namespaces, self.settings.policy);
         diagnose(&Evidence {
             inventory: &self.inventory,
+            policies: &policies,
             history: &self.history,
             observers: self.ledger.observers(),
             totals: self.ledger.totals(),
