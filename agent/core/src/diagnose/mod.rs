@@ -7,8 +7,6 @@ mod hard_block;
 mod health;
 mod roles;
 mod sentence;
-#[cfg(test)]
-mod tests;
 mod would_block;
 mod zone_label;
 
