@@ -314,16 +314,16 @@ pub struct NodeStatus<'a> {
 ///
 /// # Errors
 /// What is wrong with the line, with the column.
-pub fn response(line: &[u8]) -> Result<Response<'_>, serde_json::Error> {
-    serde_json::from_slice(line)
+pub fn response(line: &str) -> Result<Response<'_>, serde_json::Error> {
+    serde_json::from_str(line)
 }
 
 /// Parses a line that holds a flow and nothing around it.
 ///
 /// # Errors
 /// What is wrong with the line, with the column.
-pub fn plain_flow(line: &[u8]) -> Result<Flow<'_>, serde_json::Error> {
-    let flow: Flow<'_> = serde_json::from_slice(line)?;
+pub fn plain_flow(line: &str) -> Result<Flow<'_>, serde_json::Error> {
+    let flow: Flow<'_> = serde_json::from_str(line)?;
     if flow.ip.is_none() && flow.source.is_none() && flow.verdict == Enum::Unset {
         return Err(serde_json::Error::custom("neither a Hubble response nor a flow"));
     }

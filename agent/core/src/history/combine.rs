@@ -25,11 +25,6 @@ impl PortGroup {
         self.denied.values().fold(self.refused.span, |span, denied| join(span, denied.attempts.span))
     }
 
-    /// When handshakes were begun.
-    pub(super) fn opened_span(&self) -> Option<Span> {
-        self.opened.iter().fold(None, |span, (_, tally)| join(span, tally.span))
-    }
-
     /// The last failure alone.
     pub(super) fn only_last(&self) -> Self {
         let last = |tally: Tally| Tally {

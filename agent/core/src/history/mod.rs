@@ -179,10 +179,8 @@ impl PortHistory {
                 }
             }
         }
-        if self.streak.is_empty()
-            && let Some(opened) = group.opened_span().filter(|opened| opened.last > ok.last)
-        {
-            self.streak.pending(opened.last);
+        if self.streak.is_empty() {
+            self.streak.pending(&group, ok.last);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::drop_reason::{DropClass, DropReason};
 use crate::ledger::ObserverId;
-use crate::ledger::window::{Denied, Span, Tally, join};
+use crate::ledger::window::{Denied, Span, Tally};
 use crate::observation::Direction;
 use crate::settings::Settings;
 use crate::time::Timestamp;
@@ -29,17 +29,15 @@ pub struct Streak {
     pub denied: BTreeMap<Direction, Denied>,
     /// Answered with a reset.
     pub refused: Tally,
-    /// Handshakes begun, by observer.
-    opened: BTreeMap<ObserverId, u64>,
-    /// When handshakes were begun.
-    opened_span: Option<Span>,
+    /// Handshakes begun, by observer. Never joined over observers: their clocks differ by more than a grace.
+    opened: BTreeMap<ObserverId, Tally>,
 }
 
 impl Streak {
     /// Whether nothing failed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.denied.is_empty() && self.refused.span.is_none() && self.opened_span.is_none()
+        self.denied.is_empty() && self.refused.span.is_none() && self.opened_span().is_none()
     }
 
     pub(super) fn absorb(&mut self, group: &PortGroup) {
@@ -48,13 +46,30 @@ impl Streak {
         }
         self.refused = self.refused.plus(group.refused);
         for (observer, opened) in &group.opened {
-            *self.opened.entry(*observer).or_default() += opened.count;
+            self.open(*observer, *opened);
         }
-        self.opened_span = join(self.opened_span, group.opened_span());
     }
 
-    pub(super) fn pending(&mut self, at: Timestamp) {
-        self.opened_span = Some(Span::at(at));
+    /// Starts with the handshakes that were begun after `ok`.
+    pub(super) fn pending(&mut self, group: &PortGroup, ok: Timestamp) {
+        for (observer, opened) in &group.opened {
+            if let Some(span) = opened.span.filter(|span| span.last > ok) {
+                self.open(*observer, Tally { count: 0, span: Some(Span::at(span.last)) });
+            }
+        }
+    }
+
+    fn open(&mut self, observer: ObserverId, opened: Tally) {
+        if opened.span.is_some() {
+            let known = self.opened.entry(observer).or_default();
+            *known = known.plus(opened);
+        }
+    }
+
+    /// From the first to the last handshake, as the most patient observer saw it.
+    fn opened_span(&self) -> Option<Span> {
+        let spans = self.opened.values().filter_map(|opened| opened.span);
+        spans.max_by_key(|span| (span.last.since(span.first), span.first))
     }
 
     /// Adds another port's failures.
@@ -64,9 +79,8 @@ impl Streak {
         }
         self.refused = self.refused.plus(other.refused);
         for (observer, opened) in &other.opened {
-            *self.opened.entry(*observer).or_default() += opened;
+            self.open(*observer, *opened);
         }
-        self.opened_span = join(self.opened_span, other.opened_span);
     }
 
     /// All denials, both directions.
@@ -101,7 +115,7 @@ impl Streak {
     /// Handshakes begun: the most any one node saw, and no less than what failed.
     #[must_use]
     pub fn opened(&self) -> u64 {
-        let begun = self.opened.values().copied().max().unwrap_or(0);
+        let begun = self.opened.values().map(|opened| opened.count).max().unwrap_or(0);
         begun.max(self.all_denied().attempts.count).max(self.refused.count)
     }
 
@@ -121,7 +135,7 @@ impl Streak {
         match blocked {
             Blocked::Denied => self.all_denied().attempts.span,
             Blocked::Refused => self.refused.span,
-            Blocked::Unanswered => self.opened_span,
+            Blocked::Unanswered => self.opened_span(),
         }
     }
 
@@ -146,6 +160,6 @@ impl Streak {
             return (self.refused.count >= 2 && lasting(self.refused.span) >= settings.refused_grace)
                 .then_some(Blocked::Refused);
         }
-        (lasting(self.opened_span) >= settings.unanswered_grace).then_some(Blocked::Unanswered)
+        (lasting(self.opened_span()) >= settings.unanswered_grace).then_some(Blocked::Unanswered)
     }
 }
