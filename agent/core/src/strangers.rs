@@ -41,6 +41,9 @@ impl Strangers {
         let ends = (inventory.endpoint(&flow.src, flow.at), inventory.endpoint(&flow.dst, flow.at));
         let (Endpoint::Pod(src), Endpoint::Pod(dst)) = ends else { return };
         let (from, to) = (inventory.pod(src), inventory.pod(dst));
+        if is_step(from) || is_step(to) {
+            return;
+        }
         let trains = |id: PodId, pod: &Pod| pod.gpus > 0 || inventory.job_of(id).is_some();
         if src == dst || from.namespace != to.namespace || !(trains(src, from) || trains(dst, to)) {
             return;
@@ -84,6 +87,13 @@ impl Strangers {
         };
         by_namespace.into_iter().filter_map(suggest).collect()
     }
+}
+
+/// The steps of a pipeline pass their work on to each other; that makes no gang of them (Argo Workflows, Kubeflow
+/// Pipelines, Tekton).
+fn is_step(pod: &Pod) -> bool {
+    let keys = ["workflows.argoproj.io/workflow", "pipeline/runid", "tekton.dev/pipelineRun"];
+    keys.iter().any(|key| pod.labels.contains_key(*key))
 }
 
 impl Talk {
