@@ -18,3 +18,4 @@ pub mod policy;
 pub mod report;
 pub mod settings;
 pub mod time;
+pub mod workload;
