@@ -15,6 +15,7 @@ pub mod object;
 pub mod observation;
 pub mod pipeline;
 pub mod policy;
+pub mod remedy;
 pub mod report;
 pub mod settings;
 pub mod time;
