@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use firedoor_core::report::{FindingState, JobVerdict, Report, Symptom};
+use firedoor_core::report::Symptom;
 
 use crate::output::{json, text};
 use crate::replay;
@@ -79,7 +79,10 @@ enum Colour {
 
 fn symptom(name: &str) -> Result<Symptom, String> {
     let names = || Symptom::ALL.map(Symptom::as_str).join(", ");
-    Symptom::ALL.into_iter().find(|s| s.as_str() == name).ok_or_else(|| format!("no such symptom; there are {}", names()))
+    Symptom::ALL
+        .into_iter()
+        .find(|s| s.as_str() == name)
+        .ok_or_else(|| format!("no such symptom; there are {}", names()))
 }
 
 /// Runs the command line, and says with what to exit.
@@ -126,21 +129,13 @@ fn replay_command(options: &Replay) -> anyhow::Result<ExitCode> {
             let coloured = match options.color {
                 Colour::Always => true,
                 Colour::Never => false,
-                Colour::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+                Colour::Auto => {
+                    std::io::stdout().is_terminal()
+                        && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+                }
             };
             text::write(&outcome.report, coloured, std::io::BufWriter::new(stdout))?;
         }
     }
-    Ok(exit_code(&outcome.report, options.fail_on.as_deref(), outcome.inventory_known))
-}
-
-/// What the report means for a script.
-fn exit_code(report: &Report, fail_on: Option<&[Symptom]>, inventory_known: bool) -> ExitCode {
-    let counts = |symptom: Symptom| fail_on.map_or(symptom.fails(), |chosen| chosen.contains(&symptom));
-    let mut findings = report.jobs.iter().flat_map(|job| &job.findings);
-    if findings.any(|finding| finding.state != FindingState::Recovered && counts(finding.symptom)) {
-        return ExitCode::from(1);
-    }
-    let unclear = report.jobs.iter().any(|job| job.verdict == JobVerdict::Inconclusive);
-    if unclear || !inventory_known { ExitCode::from(3) } else { ExitCode::SUCCESS }
+    Ok(ExitCode::from(outcome.exit_code(options.fail_on.as_deref())))
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use firedoor_core::inventory::{Inventory, Oddity};
 use firedoor_core::pipeline::Pipeline;
-use firedoor_core::report::Report;
+use firedoor_core::report::{FindingState, JobVerdict, Report, Symptom};
 
 use crate::capture::{CaptureError, Layout, Problems, flows, gpu, objects};
 use crate::config::{Config, ConfigError};
@@ -34,6 +34,21 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// Whether there were any objects to know jobs from.
     pub inventory_known: bool,
+}
+
+impl Outcome {
+    /// What the report means for a script: 1 for a finding that is active or ended unresolved, 3 when something
+    /// could not be known, else 0. `fail_on` narrows or widens which symptoms count.
+    #[must_use]
+    pub fn exit_code(&self, fail_on: Option<&[Symptom]>) -> u8 {
+        let counts = |symptom: Symptom| fail_on.map_or(symptom.fails(), |chosen| chosen.contains(&symptom));
+        let mut findings = self.report.jobs.iter().flat_map(|job| &job.findings);
+        if findings.any(|finding| finding.state != FindingState::Recovered && counts(finding.symptom)) {
+            return 1;
+        }
+        let unclear = self.report.jobs.iter().any(|job| job.verdict == JobVerdict::Inconclusive);
+        if unclear || !self.inventory_known { 3 } else { 0 }
+    }
 }
 
 /// Replays a capture. `config` stands in for the capture's own configuration.
@@ -80,12 +95,22 @@ pub fn replay(capture: &Path, config: Option<&Path>, quiet: bool) -> Result<Outc
 fn oddities(inventory: &Inventory) -> Vec<String> {
     let told = 5;
     let odd = inventory.oddities();
-    let mut lines: Vec<String> = odd.iter().take(told).map(|oddity| match oddity {
-        Oddity::SharedUid { uid, first, second } => {
-            format!("the UID {} is carried by two objects: {} {} and {} {}", uid.escape_debug(),
-                first.kind.escape_debug(), first.name.escape_debug(), second.kind.escape_debug(), second.name.escape_debug())
-        }
-    }).collect();
+    let mut lines: Vec<String> = odd
+        .iter()
+        .take(told)
+        .map(|oddity| match oddity {
+            Oddity::SharedUid { uid, first, second } => {
+                format!(
+                    "the UID {} is carried by two objects: {} {} and {} {}",
+                    uid.escape_debug(),
+                    first.kind.escape_debug(),
+                    first.name.escape_debug(),
+                    second.kind.escape_debug(),
+                    second.name.escape_debug()
+                )
+            }
+        })
+        .collect();
     if odd.len() > told {
         lines.push(format!("{} more objects share a UID", odd.len() - told));
     }
@@ -96,7 +121,8 @@ fn coverage_notes(report: &Report) -> Vec<String> {
     let coverage = &report.coverage;
     let mut notes = Vec::new();
     if coverage.late > 0 {
-        notes.push(format!("{} events came later than the allowed lateness and were left out", coverage.late));
+        notes
+            .push(format!("{} events came later than the allowed lateness and were left out", coverage.late));
     }
     if coverage.unresolved > 0 && coverage.attributed == 0 {
         notes.push(format!(
@@ -114,7 +140,9 @@ fn progress_bar(files: &[PathBuf], quiet: bool) -> Option<indicatif::ProgressBar
     if quiet || !worth_it || !std::io::stderr().is_terminal() {
         return None;
     }
-    let style = indicatif::ProgressStyle::with_template("replaying {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left");
+    let style = indicatif::ProgressStyle::with_template(
+        "replaying {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+    );
     let bar = indicatif::ProgressBar::new(size);
     Some(match style {
         Ok(style) => bar.with_style(style),

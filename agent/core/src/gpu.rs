@@ -42,7 +42,9 @@ impl Reading {
             return GpuState::Busy;
         }
         match (self.tensor_active, self.memory_active) {
-            (Some(tensor), Some(memory)) if tensor < INERT_BELOW && memory < INERT_BELOW => GpuState::Spinning,
+            (Some(tensor), Some(memory)) if tensor < INERT_BELOW && memory < INERT_BELOW => {
+                GpuState::Spinning
+            }
             (Some(_), Some(_)) => GpuState::Busy,
             (Some(active), None) | (None, Some(active)) if active >= INERT_BELOW => GpuState::Busy,
             _ => GpuState::Unknown,
@@ -94,7 +96,10 @@ pub fn prevailing(states: impl IntoIterator<Item = GpuState>) -> GpuState {
     for state in states.into_iter().filter(|s| *s != GpuState::Unknown) {
         *counts.entry(state).or_default() += 1;
     }
-    counts.into_iter().max_by_key(|(state, count)| (*count, std::cmp::Reverse(*state))).map_or(GpuState::Unknown, |(s, _)| s)
+    counts
+        .into_iter()
+        .max_by_key(|(state, count)| (*count, std::cmp::Reverse(*state)))
+        .map_or(GpuState::Unknown, |(s, _)| s)
 }
 
 #[cfg(test)]
@@ -102,7 +107,12 @@ mod tests {
     use super::*;
 
     fn reading(utilisation: f64, tensor: Option<f64>, memory: Option<f64>) -> Reading {
-        Reading { utilisation: Some(utilisation), tensor_active: tensor, memory_active: memory, ..Reading::default() }
+        Reading {
+            utilisation: Some(utilisation),
+            tensor_active: tensor,
+            memory_active: memory,
+            ..Reading::default()
+        }
     }
 
     #[test]
@@ -122,7 +132,10 @@ mod tests {
         readings.insert("ns", "p", "GPU-1", Reading { at: Some(at(2)), ..reading(0.0, None, None) });
         readings.insert("ns", "p", "GPU-1", Reading { at: Some(at(1)), ..reading(0.6, None, None) });
         assert_eq!(readings.states("ns", "p").collect::<Vec<_>>(), [GpuState::Idle]);
-        assert_eq!(prevailing([GpuState::Idle, GpuState::Idle, GpuState::Busy, GpuState::Unknown]), GpuState::Idle);
+        assert_eq!(
+            prevailing([GpuState::Idle, GpuState::Idle, GpuState::Busy, GpuState::Unknown]),
+            GpuState::Idle
+        );
         assert_eq!(prevailing([]), GpuState::Unknown);
     }
 }

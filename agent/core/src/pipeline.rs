@@ -8,6 +8,7 @@ use crate::history::History;
 use crate::inventory::{Inventory, PodId};
 use crate::ledger::{Ledger, Observers, Window, WindowKey};
 use crate::observation::{Flow, Observation};
+use crate::policy::PolicySet;
 use crate::report::Report;
 use crate::settings::Settings;
 
@@ -64,7 +65,9 @@ impl Pipeline {
 
     fn flow(&mut self, flow: &Flow<'_>) {
         let inventory = &self.inventory;
-        self.ledger.flow(flow, || attribute(flow, inventory).map_err(|because| because == NobodysBecause::Unresolved));
+        self.ledger.flow(flow, || {
+            attribute(flow, inventory).map_err(|because| because == NobodysBecause::Unresolved)
+        });
         let closed = self.ledger.take_closed();
         if !closed.is_empty() {
             self.fold(&closed);
@@ -87,8 +90,11 @@ impl Pipeline {
         self.ledger.finish();
         let closed = self.ledger.take_closed();
         self.fold(&closed);
+        let namespaces: Vec<_> = self.inventory.namespaces().values().cloned().collect();
+        let policies = PolicySet::from_objects(self.inventory.objects(), &namespaces, self.settings.policy);
         diagnose(&Evidence {
             inventory: &self.inventory,
+            policies: &policies,
             history: &self.history,
             observers: self.ledger.observers(),
             totals: self.ledger.totals(),

@@ -150,10 +150,11 @@ impl Symptom {
         Self::WouldBlock,
     ];
 
-    /// Whether an active finding of this symptom means that something is wrong now.
+    /// Whether an active finding of this symptom means that something is wrong now. A policy in audit mode blocks
+    /// nothing yet.
     #[must_use]
     pub const fn fails(self) -> bool {
-        matches!(self, Self::HardBlock | Self::CrossZoneLatency | Self::EgressCost)
+        !matches!(self, Self::WouldBlock)
     }
 
     /// How bad it is.
@@ -161,7 +162,9 @@ impl Symptom {
     pub const fn severity(self) -> Severity {
         match self {
             Self::HardBlock => Severity::Critical,
-            Self::CrossZoneLatency | Self::EgressCost | Self::RdmaFallback | Self::ZoneLabelMismatch => Severity::Warning,
+            Self::CrossZoneLatency | Self::EgressCost | Self::RdmaFallback | Self::ZoneLabelMismatch => {
+                Severity::Warning
+            }
             Self::WouldBlock => Severity::Info,
         }
     }

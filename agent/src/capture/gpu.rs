@@ -76,7 +76,11 @@ impl Sample {
     }
 
     fn label(&self, names: &[&str]) -> Option<&str> {
-        names.iter().filter_map(|name| self.labels.get(*name)).map(String::as_str).find(|value| !value.is_empty())
+        names
+            .iter()
+            .filter_map(|name| self.labels.get(*name))
+            .map(String::as_str)
+            .find(|value| !value.is_empty())
     }
 
     /// Behind Prometheus the exporter's own pod takes the plain names, and the workload is `exported_`.
@@ -101,7 +105,10 @@ impl Sample {
             "DCGM_FI_DEV_MEM_COPY_UTIL" | "gpu_umc_activity" => {
                 reading.memory_active = reading.memory_active.or(percent);
             }
-            "DCGM_FI_DEV_POWER_USAGE" | "gpu_package_power" | "gpu_average_package_power" | "gpu_power_usage" => {
+            "DCGM_FI_DEV_POWER_USAGE"
+            | "gpu_package_power"
+            | "gpu_average_package_power"
+            | "gpu_power_usage" => {
                 reading.power_watts = Some(self.value);
             }
             _ => {}

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The path is missing or not a directory.
-    #[error("cannot read the capture {path}: {source}\n  a capture is a directory; see `firedoor replay --help` for what belongs in it")]
+    #[error(
+        "cannot read the capture {path}: {source}\n  a capture is a directory; see `firedoor replay --help` for what belongs in it"
+    )]
     Unreadable {
         /// The path.
         path: PathBuf,

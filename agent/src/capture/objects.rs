@@ -31,7 +31,8 @@ fn text(file: &Path) -> Result<String, String> {
         return Err(format!("larger than {MAX_FILE} bytes: not read"));
     }
     let bytes = std::fs::read(file).map_err(|e| format!("cannot read: {e}"))?;
-    String::from_utf8(bytes).map_err(|e| format!("not UTF-8 text from byte {} on: not read", e.utf8_error().valid_up_to()))
+    String::from_utf8(bytes)
+        .map_err(|e| format!("not UTF-8 text from byte {} on: not read", e.utf8_error().valid_up_to()))
 }
 
 /// Reads the objects of one text: JSON values one after the other, or YAML documents.
@@ -44,7 +45,8 @@ pub fn read_text(file: &Path, text: &str, objects: &mut Vec<Object>, problems: &
                 None => return,
                 Some(Ok(value)) => collect(file, 0, value, 0, objects, problems),
                 Some(Err(error)) => {
-                    let what = format!("damaged JSON in column {}: {}", error.column(), said(&error.to_string()));
+                    let what =
+                        format!("damaged JSON in column {}: {}", error.column(), said(&error.to_string()));
                     problems.note(file, error.line() as u64, what);
                     return;
                 }
@@ -110,7 +112,11 @@ fn collect(
     let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     if let (true, Some(Value::Array(items))) = (is_list, value.get_mut("items")) {
         if depth >= MAX_NESTING {
-            problems.note(file, line, format!("lists within lists, more than {MAX_NESTING} deep: the innermost are not read"));
+            problems.note(
+                file,
+                line,
+                format!("lists within lists, more than {MAX_NESTING} deep: the innermost are not read"),
+            );
             return;
         }
         let items = std::mem::take(items);
@@ -130,7 +136,11 @@ fn collect(
         Ok(object) => objects.push(object),
         Err(value) => {
             let shown: String = value.to_string().chars().take(60).collect();
-            problems.note(file, line, format!("no Kubernetes object (kind and metadata.name are missing): {}", said(&shown)));
+            problems.note(
+                file,
+                line,
+                format!("no Kubernetes object (kind and metadata.name are missing): {}", said(&shown)),
+            );
         }
     }
 }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use firedoor_core::drop_reason::DropReason;
 use firedoor_core::facts::Protocol;
 use firedoor_core::observation::{
-    ConnectionState, Direction, End, EventKind, Flow, Loss, NamedPolicy, Observation, Reserved, SourceKind, TcpFlags,
-    Verdict,
+    ConnectionState, Direction, End, EventKind, Flow, Loss, NamedPolicy, Observation, Reserved, SourceKind,
+    TcpFlags, Verdict,
 };
 use firedoor_core::time::Timestamp;
 
@@ -28,7 +28,11 @@ pub enum Unusable {
 ///
 /// # Errors
 /// Why the flow is unusable.
-pub fn flow<'a>(flow: &'a json::Flow<'a>, outer_node: &'a str, outer_time: &str) -> Result<Flow<'a>, Unusable> {
+pub fn flow<'a>(
+    flow: &'a json::Flow<'a>,
+    outer_node: &'a str,
+    outer_time: &str,
+) -> Result<Flow<'a>, Unusable> {
     let text = flow.time.as_str();
     let at = Timestamp::parse(text).or_else(|| Timestamp::parse(outer_time));
     let at = at.ok_or_else(|| Unusable::Time(if text.is_empty() { outer_time } else { text }.to_owned()))?;
@@ -122,7 +126,8 @@ fn port(number: json::Number) -> u16 {
 }
 
 fn end<'a>(endpoint: Option<&'a json::Endpoint<'a>>, ip: Option<IpAddr>, port: u16) -> End<'a> {
-    let pod = endpoint.map(|e| (e.namespace.as_str(), e.pod_name.as_str())).filter(|(_, name)| !name.is_empty());
+    let pod =
+        endpoint.map(|e| (e.namespace.as_str(), e.pod_name.as_str())).filter(|(_, name)| !name.is_empty());
     let identity = endpoint.and_then(|e| e.identity).and_then(|id| u32::try_from(id.0).ok());
     End { ip, port, pod, reserved: identity.and_then(Reserved::from_identity) }
 }
@@ -213,7 +218,13 @@ fn policy_kind<'a>(policy: &'a json::Policy<'a>) -> &'a str {
         return policy.kind.as_str();
     }
     let labels = policy.labels.iter().flatten().map(json::Text::as_str);
-    let derived = labels.filter_map(|label| label.split_once("io.cilium.k8s.policy.derived-from=")).map(|(_, kind)| kind);
-    let by_scope = if policy.namespace.as_str().is_empty() { "CiliumClusterwideNetworkPolicy" } else { "CiliumNetworkPolicy" };
+    let derived = labels
+        .filter_map(|label| label.split_once("io.cilium.k8s.policy.derived-from="))
+        .map(|(_, kind)| kind);
+    let by_scope = if policy.namespace.as_str().is_empty() {
+        "CiliumClusterwideNetworkPolicy"
+    } else {
+        "CiliumNetworkPolicy"
+    };
     derived.last().unwrap_or(by_scope)
 }

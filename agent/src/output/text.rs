@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use firedoor_core::report::{
-    Certainty, Coverage, EndReport, FindingReport, FindingState, JobReport, JobVerdict, PairReport, PolicyBlame,
-    PolicyEffect, Report, Severity,
+    Certainty, Coverage, EndReport, FindingReport, FindingState, JobReport, JobVerdict, PairReport,
+    PolicyBlame, PolicyEffect, Report, Severity,
 };
 use firedoor_core::time::Timestamp;
 
@@ -91,7 +91,8 @@ fn headline(report: &Report, paint: &Paint, to: &mut impl Write) -> io::Result<(
 
 fn title(job: &JobReport, paint: &Paint) -> String {
     let zones = if job.zones.is_empty() { "zones unknown".to_owned() } else { job.zones.join(" ") };
-    let gpus = if job.gpu.gpus > 0 { format!(", {}", plural(job.gpu.gpus.into(), "GPU")) } else { String::new() };
+    let gpus =
+        if job.gpu.gpus > 0 { format!(", {}", plural(job.gpu.gpus.into(), "GPU")) } else { String::new() };
     let name = plain(&format!("{}/{}", job.namespace, job.name));
     let facts = format!("{}, {}{gpus}, {zones}", job.kind, plural(job.members.len() as u64, "pod"));
     format!("{}  {}", paint.bold(&name), paint.dim(&plain(&facts)))
@@ -174,7 +175,8 @@ fn write_pairs(pairs: &[PairReport], paint: &Paint, to: &mut impl Write) -> io::
     }
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by(|(a, x), (b, y)| y.attempts.cmp(&x.attempts).then_with(|| a.cmp(b)));
-    let mut table = vec![["FROM", "TO", "PORT", "PAIRS", "ATTEMPTS", "DROPS", "FOR EXAMPLE"].map(str::to_owned)];
+    let mut table =
+        vec![["FROM", "TO", "PORT", "PAIRS", "ATTEMPTS", "DROPS", "FOR EXAMPLE"].map(str::to_owned)];
     for ((src, dst, port), row) in rows.iter().take(ROWS) {
         let (from, to) = row.example.clone().unwrap_or_default();
         let drops = row.drops.map_or_else(|| "-".to_owned(), |drops| drops.to_string());
@@ -224,14 +226,15 @@ fn port(pair: &PairReport) -> String {
 fn write_coverage(coverage: &Coverage, paint: &Paint, to: &mut impl Write) -> io::Result<()> {
     let can = |name: &str, able: bool| format!("{name} {}", if able { "yes" } else { "no" });
     let capabilities = coverage.capabilities;
-    let sees = [can("drops", capabilities.drops), can("bytes", capabilities.bytes), can("rtt", capabilities.rtt)];
-    let sources = if coverage.sources.is_empty() { "no source".to_owned() } else { coverage.sources.join(" and ") };
+    let sees =
+        [can("drops", capabilities.drops), can("bytes", capabilities.bytes), can("rtt", capabilities.rtt)];
+    let sources =
+        if coverage.sources.is_empty() { "no source".to_owned() } else { coverage.sources.join(" and ") };
     writeln!(to, "\n{} {sources} (sees {})", paint.dim("source  "), sees.join(", "))?;
-    let mut parts = vec![
-        format!("{} of jobs", coverage.attributed),
-        format!("{} of others", coverage.not_a_job),
-    ];
-    let extra = [(coverage.duplicate, "told twice"), (coverage.rejected, "unreadable"), (coverage.late, "too late")];
+    let mut parts =
+        vec![format!("{} of jobs", coverage.attributed), format!("{} of others", coverage.not_a_job)];
+    let extra =
+        [(coverage.duplicate, "told twice"), (coverage.rejected, "unreadable"), (coverage.late, "too late")];
     parts.extend(extra.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     let lost = match coverage.lost {
         0 => String::new(),
@@ -261,7 +264,10 @@ fn duration(seconds: u64) -> String {
 
 /// Text from outside, without control characters: a name may not write to the terminal or forge a line.
 fn plain(text: &str) -> String {
-    let harmful = |c: char| c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     if !text.contains(harmful) {
         return text.to_owned();
     }

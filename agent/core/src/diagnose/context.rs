@@ -53,9 +53,12 @@ impl<'a> JobContext<'a> {
 
     /// Known zones, sorted; zones of the same name in several regions carry their region.
     pub(super) fn zones(&self) -> Vec<String> {
-        let zones: BTreeSet<_> = self.members().filter_map(|id| self.evidence.inventory.zone_of(id)).collect();
+        let zones: BTreeSet<_> =
+            self.members().filter_map(|id| self.evidence.inventory.zone_of(id)).collect();
         let name = |zone: &&crate::facts::Zone| {
-            let shared = zones.iter().filter(|other| other.name == zone.name && other.region != zone.region).count() > 0;
+            let shared =
+                zones.iter().filter(|other| other.name == zone.name && other.region != zone.region).count()
+                    > 0;
             match &zone.region {
                 Some(region) if shared => format!("{region}/{}", zone.name),
                 _ => zone.name.clone(),
@@ -77,14 +80,18 @@ impl<'a> JobContext<'a> {
 
     /// Events missing at a node, those of unnamed nodes included.
     pub(super) fn lost_at(&self, observer: Option<ObserverId>) -> u64 {
-        let lost = |id: ObserverId| self.evidence.history.observers.get(&id).map_or(0, |o| o.lost.saturating_add(o.overflow));
+        let lost = |id: ObserverId| {
+            self.evidence.history.observers.get(&id).map_or(0, |o| o.lost.saturating_add(o.overflow))
+        };
         let named = observer.filter(|id| *id != ObserverId::UNKNOWN).map_or(0, lost);
         named.saturating_add(lost(ObserverId::UNKNOWN))
     }
 
     pub(super) fn coverage(&self) -> JobCoverage {
         let observers: BTreeSet<ObserverId> = self.members().filter_map(|id| self.observer_of(id)).collect();
-        let lost = |id: ObserverId| self.evidence.history.observers.get(&id).map_or(0, |o| o.lost.saturating_add(o.overflow));
+        let lost = |id: ObserverId| {
+            self.evidence.history.observers.get(&id).map_or(0, |o| o.lost.saturating_add(o.overflow))
+        };
         let unnamed = if observers.contains(&ObserverId::UNKNOWN) { 0 } else { lost(ObserverId::UNKNOWN) };
         let lost = observers.iter().map(|id| lost(*id)).fold(unnamed, u64::saturating_add);
         JobCoverage { lost, complete: lost == 0 && self.blind_nodes().next().is_none() }

@@ -1,19 +1,18 @@
 //! Traffic that a job needs and that does not get through: repeated failures without success, past the graces.
 //! Not one stray drop, not a drop followed by success, not the resets at a job's end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::attribute::{Peer, ReportedPolicy};
+use crate::attribute::Peer;
 use crate::drop_reason::{DropClass, DropReason};
 use crate::facts::Protocol;
 use crate::history::{Blocked, PairHistory, Streak};
 use crate::ledger::window::{Span, join};
 use crate::ledger::{PairKey, PortClass};
-use crate::report::{
-    Cause, CauseKind, Certainty, FindingReport, FindingState, PairReport, PolicyBlame, PolicyEffect, PortsReport, Symptom,
-};
+use crate::report::{Cause, CauseKind, FindingReport, FindingState, PairReport, PortsReport, Symptom};
 
+use super::attribution::{self, Attribution};
 use super::context::JobContext;
 use super::{health, sentence};
 
@@ -33,7 +32,13 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    fn new(key: PairKey, ports: Vec<u16>, streak: Streak, blocked: Blocked, state: FindingState) -> Option<Self> {
+    fn new(
+        key: PairKey,
+        ports: Vec<u16>,
+        streak: Streak,
+        blocked: Blocked,
+        state: FindingState,
+    ) -> Option<Self> {
         let span = streak.span(blocked)?;
         Some(Self { key, ports, streak, blocked, state, span })
     }
@@ -58,13 +63,21 @@ impl Trouble {
     }
 }
 
+/// Blocks of one cause and state, with what the policies say about each.
+type Group = (Vec<Trouble>, Vec<Attribution>);
+
 /// The hard blocks of a job, one finding a cause and state.
 pub(super) fn findings(context: &JobContext<'_>) -> Vec<FindingReport> {
-    let mut groups: BTreeMap<(CauseKind, FindingState), Vec<Trouble>> = BTreeMap::new();
-    for trouble in context.pairs.iter().filter_map(|(key, history)| trouble(context, key, history)) {
-        groups.entry((trouble.cause(), trouble.state)).or_default().push(trouble);
+    let troubles: Vec<Trouble> =
+        context.pairs.iter().filter_map(|(key, history)| trouble(context, key, history)).collect();
+    let attributions = attribution::attribute(context, &troubles);
+    let mut groups: BTreeMap<(CauseKind, FindingState), Group> = BTreeMap::new();
+    for (trouble, attribution) in troubles.into_iter().zip(attributions) {
+        let group = groups.entry((attribution.kind, trouble.state)).or_default();
+        group.0.push(trouble);
+        group.1.push(attribution);
     }
-    groups.into_iter().map(|((cause, state), troubles)| finding(context, cause, state, &troubles)).collect()
+    groups.into_iter().map(|((cause, state), group)| finding(context, cause, state, &group)).collect()
 }
 
 fn trouble(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> Option<Trouble> {
@@ -79,9 +92,12 @@ fn failing(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> Op
     let stands = |blocked: Blocked| match blocked {
         Blocked::Denied | Blocked::Refused => true,
         // Silence proves something only for a protocol that answers, where no answer can have been missed.
-        Blocked::Unanswered => key.protocol == Protocol::Tcp && context.lost_at(context.observer_of(key.src)) == 0,
+        Blocked::Unanswered => {
+            key.protocol == Protocol::Tcp && context.lost_at(context.observer_of(key.src)) == 0
+        }
     };
-    let own = history.ports.values().filter_map(|port| port.streak.blocked(settings)).filter(|b| stands(*b)).min();
+    let own =
+        history.ports.values().filter_map(|port| port.streak.blocked(settings)).filter(|b| stands(*b)).min();
     let together = history.failing();
     // Ports that each failed only once or twice add up, as long as nothing succeeded meanwhile.
     let since = together.span(Blocked::Denied).map(|span| span.first);
@@ -121,20 +137,31 @@ fn recovered(key: &PairKey, history: &PairHistory) -> Option<Trouble> {
 fn state(context: &JobContext<'_>, key: &PairKey, last: crate::time::Timestamp) -> FindingState {
     let peer_gone = matches!(key.dst, Peer::Member(pod) if !context.alive_at_end(pod));
     let quiet = context.now().since(last) >= context.evidence.settings.quiet;
-    if quiet || peer_gone || !context.alive_at_end(key.src) { FindingState::Ended } else { FindingState::Active }
+    if quiet || peer_gone || !context.alive_at_end(key.src) {
+        FindingState::Ended
+    } else {
+        FindingState::Active
+    }
 }
 
-fn finding(context: &JobContext<'_>, cause: CauseKind, state: FindingState, troubles: &[Trouble]) -> FindingReport {
+fn finding(
+    context: &JobContext<'_>,
+    cause: CauseKind,
+    state: FindingState,
+    (troubles, attributions): &Group,
+) -> FindingReport {
     let span = troubles.iter().map(|t| Some(t.span)).fold(None, join);
+    let blamed: BTreeSet<_> = attributions.iter().flat_map(|a| a.blamed.iter().cloned()).collect();
+    let notes: BTreeSet<_> = attributions.iter().flat_map(|a| a.notes.iter().cloned()).collect();
     FindingReport {
         symptom: Symptom::HardBlock,
         state,
         since: span.map(|s| s.first),
         last_seen: span.map(|s| s.last),
         summary: sentence::summary(context, cause, state, troubles),
-        cause: Cause { kind: cause, reason: reason(troubles), policies: reported(troubles) },
+        cause: Cause { kind: cause, reason: reason(troubles), policies: blamed.into_iter().collect() },
         pairs: pairs(context, troubles),
-        evidence: evidence(context, state, troubles),
+        evidence: evidence(context, state, troubles).into_iter().chain(notes).collect(),
         remedies: Vec::new(),
     }
 }
@@ -148,23 +175,6 @@ fn reason(troubles: &[Trouble]) -> Option<String> {
     all.reason().map(|reason| reason.to_string())
 }
 
-/// Policies the datapath itself named. It does so only for explicit denials.
-fn reported(troubles: &[Trouble]) -> Vec<PolicyBlame> {
-    let named = troubles.iter().flat_map(|t| t.streak.all_denied().named);
-    let blame = |policy: ReportedPolicy| PolicyBlame {
-        kind: if policy.kind.is_empty() { "unknown".to_owned() } else { policy.kind },
-        namespace: Some(policy.namespace).filter(|n| !n.is_empty()),
-        name: policy.name,
-        direction: policy.direction,
-        effect: PolicyEffect::ExplicitDeny,
-        certainty: Certainty::Reported,
-    };
-    let mut blamed: Vec<PolicyBlame> = named.map(blame).collect();
-    blamed.sort();
-    blamed.dedup();
-    blamed
-}
-
 /// One entry for each (source pod, destination pod, port class), whatever the protocols and ports.
 fn pairs(context: &JobContext<'_>, troubles: &[Trouble]) -> Vec<PairReport> {
     let mut of_ends: BTreeMap<_, Vec<&Trouble>> = BTreeMap::new();
@@ -172,28 +182,32 @@ fn pairs(context: &JobContext<'_>, troubles: &[Trouble]) -> Vec<PairReport> {
         let ends = (context.end(trouble.key.src), context.peer(trouble.key.dst), trouble.key.class);
         of_ends.entry(ends).or_default().push(trouble);
     }
-    of_ends.into_iter().map(|((src, dst, class), of)| {
-        let main = of.iter().max_by_key(|t| t.failed());
-        let mut ports: Vec<u16> = of.iter().flat_map(|t| t.ports.iter().copied()).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
-        let drops = of.iter().filter(|t| t.blocked == Blocked::Denied).map(|t| t.streak.all_denied().drops);
-        let counted: Vec<u64> = drops.collect();
-        PairReport {
-            src,
-            dst,
-            protocol: main.map_or("TCP", |t| t.key.protocol.name()),
-            port: (class == PortClass::Fixed && ports.len() == 1).then_some(min),
-            ports: PortsReport { class, min, max, distinct: ports.len() },
-            app: "unknown",
-            attempts: Some(of.iter().map(|t| t.failed()).sum()),
-            drops: (!counted.is_empty()).then(|| counted.iter().sum()),
-            bytes: None,
-            rtt_ms_p50: None,
-            direction: main.and_then(|t| t.streak.direction()),
-        }
-    }).collect()
+    of_ends
+        .into_iter()
+        .map(|((src, dst, class), of)| {
+            let main = of.iter().max_by_key(|t| t.failed());
+            let mut ports: Vec<u16> = of.iter().flat_map(|t| t.ports.iter().copied()).collect();
+            ports.sort_unstable();
+            ports.dedup();
+            let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
+            let drops =
+                of.iter().filter(|t| t.blocked == Blocked::Denied).map(|t| t.streak.all_denied().drops);
+            let counted: Vec<u64> = drops.collect();
+            PairReport {
+                src,
+                dst,
+                protocol: main.map_or("TCP", |t| t.key.protocol.name()),
+                port: (class == PortClass::Fixed && ports.len() == 1).then_some(min),
+                ports: PortsReport { class, min, max, distinct: ports.len() },
+                app: "unknown",
+                attempts: Some(of.iter().map(|t| t.failed()).sum()),
+                drops: (!counted.is_empty()).then(|| counted.iter().sum()),
+                bytes: None,
+                rtt_ms_p50: None,
+                direction: main.and_then(|t| t.streak.direction()),
+            }
+        })
+        .collect()
 }
 
 fn evidence(context: &JobContext<'_>, state: FindingState, troubles: &[Trouble]) -> Vec<String> {

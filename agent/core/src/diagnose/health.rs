@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::attribute::Peer;
 use crate::inventory::PodId;
-use crate::report::GpuState;
+use crate::report::{GpuState, JobVerdict};
 
 use super::context::JobContext;
 
-/// Everything that keeps the job from being called healthy; empty when nothing does.
-pub(super) fn unknowns(context: &JobContext<'_>) -> Vec<String> {
+/// Everything that keeps the job from being called healthy; empty when nothing does. That a blocked job's pods were
+/// not seen to talk is no news.
+pub(super) fn unknowns(context: &JobContext<'_>, worst: Option<JobVerdict>) -> Vec<String> {
     let mut unknowns = Vec::new();
     let coverage = context.coverage();
     if coverage.lost > 0 {
@@ -19,9 +20,10 @@ pub(super) fn unknowns(context: &JobContext<'_>) -> Vec<String> {
         ));
     }
     for node in context.blind_nodes() {
-        unknowns.push(format!("node {node} could not be reached by the relay: what happens there is not seen"));
+        unknowns
+            .push(format!("node {node} could not be reached by the relay: what happens there is not seen"));
     }
-    unknowns.extend(unseen(context));
+    unknowns.extend(unseen(context).filter(|_| worst != Some(JobVerdict::HardBlock)));
     unknowns.extend(distance(context));
     unknowns
 }
@@ -39,8 +41,12 @@ fn unseen(context: &JobContext<'_>) -> Option<String> {
     let missing = present.iter().filter(|id| !connected.contains(id)).count();
     match (missing, present.len()) {
         (0, 1..) => None,
-        (missing, all) if missing == all => Some("no connection between its pods was seen to succeed".to_owned()),
-        (missing, all) => Some(format!("{missing} of {all} pods were not seen in any connection that succeeded")),
+        (missing, all) if missing == all => {
+            Some("no connection between its pods was seen to succeed".to_owned())
+        }
+        (missing, all) => {
+            Some(format!("{missing} of {all} pods were not seen in any connection that succeeded"))
+        }
     }
 }
 
@@ -52,14 +58,17 @@ fn distance(context: &JobContext<'_>) -> Option<String> {
         return None;
     }
     let zoned_cluster = inventory.nodes().values().any(|node| node.zone.is_some());
-    let nodes: BTreeSet<Option<&str>> = context.members().map(|id| inventory.pod(id).node.as_deref()).collect();
+    let nodes: BTreeSet<Option<&str>> =
+        context.members().map(|id| inventory.pod(id).node.as_deref()).collect();
     let one_node = nodes.len() == 1 && !nodes.contains(&None);
     let zones: BTreeSet<_> = context.members().map(|id| inventory.zone_of(id)).collect();
     if !zoned_cluster || one_node {
         return None;
     }
     if zones.contains(&None) {
-        return Some("the zone of some of its pods is unknown, so whether they talk across zones is, too".to_owned());
+        return Some(
+            "the zone of some of its pods is unknown, so whether they talk across zones is, too".to_owned(),
+        );
     }
     (zones.len() > 1).then(|| {
         format!(
@@ -82,5 +91,7 @@ pub(super) fn gpu_evidence(context: &JobContext<'_>) -> Option<String> {
     if idle > 0 {
         return Some(format!("{idle} of {} measured GPUs are idle", known.len()));
     }
-    (spinning > 0).then(|| format!("{spinning} of {} measured GPUs spin inside a collective without computing", known.len()))
+    (spinning > 0).then(|| {
+        format!("{spinning} of {} measured GPUs spin inside a collective without computing", known.len())
+    })
 }

@@ -1,6 +1,7 @@
 //! What is wrong with each job, and how sure that is. Enters: the history of all pairs, the inventory, readings
 //! of accelerators; leaves: the report. The rules live one a file; this one joins them. Must not know sources.
 
+mod attribution;
 mod context;
 mod hard_block;
 mod health;
@@ -15,6 +16,7 @@ use crate::gpu::{Readings, prevailing};
 use crate::history::History;
 use crate::inventory::{Inventory, JobIndex, PodId};
 use crate::ledger::{Observers, Totals};
+use crate::policy::PolicySet;
 use crate::report::{
     Coverage, FindingReport, FindingState, GpuReport, GpuState, JobReport, JobVerdict, MemberReport, Report,
     ReportWindow, Severity, Symptom,
@@ -27,6 +29,8 @@ use context::JobContext;
 pub struct Evidence<'a> {
     /// The cluster.
     pub inventory: &'a Inventory,
+    /// The network policies.
+    pub policies: &'a PolicySet,
     /// The story of all pairs.
     pub history: &'a History,
     /// The nodes that reported.
@@ -46,7 +50,9 @@ pub struct Evidence<'a> {
 pub fn diagnose(evidence: &Evidence<'_>) -> Report {
     let jobs = evidence.inventory.jobs().filter(|(_, job)| job.members.len() > 1);
     let mut jobs: Vec<JobReport> = jobs.map(|(index, _)| job_report(evidence, index)).collect();
-    jobs.sort_by(|a, b| (&a.namespace, &a.kind, &a.name, &a.uid).cmp(&(&b.namespace, &b.kind, &b.name, &b.uid)));
+    jobs.sort_by(|a, b| {
+        (&a.namespace, &a.kind, &a.name, &a.uid).cmp(&(&b.namespace, &b.kind, &b.name, &b.uid))
+    });
     let span = evidence.history.span;
     Report {
         version: 1,
@@ -110,14 +116,15 @@ fn unresolved(finding: &FindingReport) -> bool {
 
 /// The worst finding decides; without one, the job is healthy only if everything needed to say so was seen.
 fn verdict(context: &JobContext<'_>, findings: &[FindingReport]) -> (JobVerdict, Vec<String>) {
-    let unknowns = health::unknowns(context);
     let worst = findings.iter().filter(|f| unresolved(f)).filter_map(|f| match f.symptom {
         Symptom::HardBlock => Some(JobVerdict::HardBlock),
         Symptom::CrossZoneLatency => Some(JobVerdict::CrossZoneLatency),
         Symptom::EgressCost => Some(JobVerdict::EgressCost),
         Symptom::ZoneLabelMismatch | Symptom::RdmaFallback | Symptom::WouldBlock => None,
     });
-    let verdict = match worst.min() {
+    let worst = worst.min();
+    let unknowns = health::unknowns(context, worst);
+    let verdict = match worst {
         Some(verdict) => verdict,
         None if unknowns.is_empty() => JobVerdict::Healthy,
         None => JobVerdict::Inconclusive,
@@ -154,6 +161,7 @@ fn gpu(context: &JobContext<'_>) -> GpuReport {
     let known: Vec<GpuState> = states.filter(|state| *state != GpuState::Unknown).collect();
     let idle = known.iter().filter(|state| **state == GpuState::Idle).count();
     #[allow(clippy::cast_precision_loss)] // counts of devices are far below 2^52
-    let idle_ratio = (!known.is_empty()).then(|| (1000.0 * idle as f64 / known.len() as f64).round() / 1000.0);
+    let idle_ratio =
+        (!known.is_empty()).then(|| (1000.0 * idle as f64 / known.len() as f64).round() / 1000.0);
     GpuReport { gpus, idle_ratio, state: prevailing(known) }
 }

@@ -12,10 +12,17 @@ use super::context::JobContext;
 use super::hard_block::Trouble;
 
 /// For example "4 workers in zone-a cannot reach the coordinator in zone-b on TCP 9999: no policy allows it".
-pub(super) fn summary(context: &JobContext<'_>, cause: CauseKind, state: FindingState, troubles: &[Trouble]) -> String {
+pub(super) fn summary(
+    context: &JobContext<'_>,
+    cause: CauseKind,
+    state: FindingState,
+    troubles: &[Trouble],
+) -> String {
     let sources: BTreeSet<PodId> = troubles.iter().map(|t| t.key.src).collect();
-    let targets: BTreeSet<PodId> =
-        troubles.iter().filter_map(|t| if let Peer::Member(pod) = t.key.dst { Some(pod) } else { None }).collect();
+    let targets: BTreeSet<PodId> = troubles
+        .iter()
+        .filter_map(|t| if let Peer::Member(pod) = t.key.dst { Some(pod) } else { None })
+        .collect();
     let sources = ends(context, &sources);
     let (verb, target) = match cause {
         CauseKind::DnsBlocked => ("look up", "names (DNS)".to_owned()),
@@ -38,7 +45,9 @@ fn why(cause: CauseKind, troubles: &[Trouble]) -> String {
         }
         CauseKind::Policy => "no network policy allows it".to_owned(),
         CauseKind::ExplicitDeny => "a network policy denies it".to_owned(),
-        CauseKind::Refused => "connections are refused, nobody listens there or something rejects them".to_owned(),
+        CauseKind::Refused => {
+            "connections are refused, nobody listens there or something rejects them".to_owned()
+        }
         CauseKind::Unanswered => "nobody answers, and no node says that it drops anything".to_owned(),
         CauseKind::DnsBlocked | CauseKind::ApiBlocked => match reason {
             Some(reason) => format!("the traffic is dropped ({reason})"),

@@ -21,7 +21,10 @@ pub(super) fn findings(context: &JobContext<'_>) -> Option<FindingReport> {
     let summary = match claims.as_slice() {
         [one] => format!(
             "pod {} says {}={}, but runs in {}",
-            inventory.pod(one.pod).name, one.key, one.claimed, one.actual
+            inventory.pod(one.pod).name,
+            one.key,
+            one.claimed,
+            one.actual
         ),
         many => format!(
             "{} pods carry a zone label that is not their node's zone, for example {}={} in {}",

@@ -40,7 +40,10 @@ impl PortGroup {
             let main = denied.reasons.iter().max_by_key(|(_, count)| **count);
             let reasons = main.map(|(reason, _)| (*reason, 1)).into_iter().collect();
             let attempts = last(denied.attempts);
-            (*direction, Denied { attempts, drops: denied.drops.min(1), reasons, named: denied.named.clone() })
+            (
+                *direction,
+                Denied { attempts, drops: denied.drops.min(1), reasons, named: denied.named.clone() },
+            )
         });
         Self { denied: denied.collect(), refused: last(self.refused), ..Self::default() }
     }
@@ -97,12 +100,14 @@ fn combine(views: &[View<'_, PortWindow>], owners: &Owners) -> PortGroup {
             group.denied.insert(direction, denied);
         }
     }
-    let audited = failures.iter().map(|(window, f)| (*window, &f.audited)).filter(|(_, a)| a.attempts.span.is_some());
+    let audited =
+        failures.iter().map(|(window, f)| (*window, &f.audited)).filter(|(_, a)| a.attempts.span.is_some());
     group.audited = owned(audited.collect(), owners.src).unwrap_or_default();
     let refused = failures.iter().map(|(window, f)| (*window, f.refused)).filter(|(_, r)| r.span.is_some());
     let refused: Vec<(WindowKey, Tally)> = refused.collect();
     let by_owner = refused.iter().find(|(window, _)| Some(window.observer) == owners.src);
-    group.refused = by_owner.or(refused.iter().max_by_key(|(_, r)| r.count)).map_or(Tally::default(), |(_, r)| *r);
+    group.refused =
+        by_owner.or(refused.iter().max_by_key(|(_, r)| r.count)).map_or(Tally::default(), |(_, r)| *r);
     group
 }
 

@@ -82,14 +82,20 @@ impl Streak {
     /// The direction in which most packets were dropped.
     #[must_use]
     pub fn direction(&self) -> Option<Direction> {
-        self.denied.iter().max_by_key(|(direction, denied)| (denied.drops, std::cmp::Reverse(**direction))).map(|(d, _)| *d)
+        self.denied
+            .iter()
+            .max_by_key(|(direction, denied)| (denied.drops, std::cmp::Reverse(**direction)))
+            .map(|(d, _)| *d)
     }
 
     /// The reason most packets were dropped for.
     #[must_use]
     pub fn reason(&self) -> Option<DropReason> {
         let all = self.all_denied();
-        all.reasons.iter().max_by_key(|(reason, count)| (**count, std::cmp::Reverse(**reason))).map(|(r, _)| *r)
+        all.reasons
+            .iter()
+            .max_by_key(|(reason, count)| (**count, std::cmp::Reverse(**reason)))
+            .map(|(r, _)| *r)
     }
 
     /// Handshakes begun: the most any one node saw, and no less than what failed.

@@ -74,7 +74,11 @@ impl Inventory {
         let mut inventory = Self {
             jobs: Jobs::resolve(&pods, &objects, grouping),
             nodes: objects.iter().filter_map(Node::from_object).map(|n| (n.name.clone(), n)).collect(),
-            namespaces: objects.iter().filter_map(Namespace::from_object).map(|n| (n.name.clone(), n)).collect(),
+            namespaces: objects
+                .iter()
+                .filter_map(Namespace::from_object)
+                .map(|n| (n.name.clone(), n))
+                .collect(),
             services: objects.iter().filter_map(Service::from_object).collect(),
             api_servers: api_server_addresses(&objects),
             pods,
@@ -235,7 +239,11 @@ fn distinct(objects: Vec<Object>) -> (Vec<Object>, Vec<Oddity>) {
         if !uid.is_empty() {
             match first_with_uid.get(&uid) {
                 Some(first) if *first != key => {
-                    oddities.push(Oddity::SharedUid { uid: uid.clone(), first: first.clone(), second: key.clone() });
+                    oddities.push(Oddity::SharedUid {
+                        uid: uid.clone(),
+                        first: first.clone(),
+                        second: key.clone(),
+                    });
                 }
                 Some(_) => {}
                 None => {
@@ -271,11 +279,14 @@ fn rendezvous(pods: &[Pod], services: &[Service], by_name: &PodsByName) -> FastM
         }
     }
     for service in services {
-        let targets: Vec<u16> = service.ports.iter().filter_map(|p| p.target).filter(|port| picked(*port)).collect();
+        let targets: Vec<u16> =
+            service.ports.iter().filter_map(|p| p.target).filter(|port| picked(*port)).collect();
         if targets.is_empty() {
             continue;
         }
-        for id in by_name.get(service.namespace.as_str()).into_iter().flat_map(|names| names.values()).flatten() {
+        for id in
+            by_name.get(service.namespace.as_str()).into_iter().flat_map(|names| names.values()).flatten()
+        {
             if pods.get(id.0 as usize).is_some_and(|pod| resolve::selects(service, pod)) {
                 found.entry(*id).or_default().extend(&targets);
             }
@@ -299,7 +310,8 @@ fn api_server_addresses(objects: &[Object]) -> Vec<IpAddr> {
             }
             "Endpoints" if object.name() == "kubernetes" => {
                 let subsets = object.items("/subsets").filter_map(|s| s.get("addresses")?.as_array());
-                addresses.extend(subsets.flatten().filter_map(|a| a.get("ip")?.as_str()?.parse::<IpAddr>().ok()));
+                addresses
+                    .extend(subsets.flatten().filter_map(|a| a.get("ip")?.as_str()?.parse::<IpAddr>().ok()));
             }
             _ => {}
         }

@@ -100,7 +100,9 @@ impl Inventory {
             },
             (Endpoint::Pod(pod), other) => self.with_member(pod, other, dst_port, protocol, at, false),
             (other, Endpoint::Pod(pod)) => self.with_member(pod, other, src_port, protocol, at, true),
-            (Endpoint::Node(src), Endpoint::Node(dst)) => self.between_hosts((src, src_port), (dst, dst_port), at),
+            (Endpoint::Node(src), Endpoint::Node(dst)) => {
+                self.between_hosts((src, src_port), (dst, dst_port), at)
+            }
             _ => PairOfPods::No,
         }
     }
@@ -135,7 +137,8 @@ impl Inventory {
 
     /// Several host-network pods share the address: decidable when exactly one is of the peer's job.
     fn only_of_job(&self, candidates: &[PodId], job: JobIndex, pod: PodId, other_is_src: bool) -> PairOfPods {
-        let mut mates = candidates.iter().filter(|id| self.job_of(**id).is_some_and(|(j, _)| j == job) && **id != pod);
+        let mut mates =
+            candidates.iter().filter(|id| self.job_of(**id).is_some_and(|(j, _)| j == job) && **id != pod);
         match (mates.next(), mates.next()) {
             (Some(mate), None) if other_is_src => PairOfPods::Known(job, *mate, pod),
             (Some(mate), None) => PairOfPods::Known(job, pod, *mate),
@@ -229,5 +232,6 @@ impl Inventory {
 
 pub(super) fn selects(service: &Service, pod: &Pod) -> bool {
     let Some(selector) = &service.selector else { return false };
-    pod.namespace == service.namespace && selector.iter().all(|(key, value)| pod.labels.get(key) == Some(value))
+    pod.namespace == service.namespace
+        && selector.iter().all(|(key, value)| pod.labels.get(key) == Some(value))
 }

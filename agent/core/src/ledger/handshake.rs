@@ -55,7 +55,13 @@ impl Handshakes {
     }
 
     /// Enters a sighting into its window. `false`: there was no room for its pair.
-    pub(super) fn follow(&mut self, observer: ObserverId, sighting: Sighting, window: &mut Window, room: usize) -> bool {
+    pub(super) fn follow(
+        &mut self,
+        observer: ObserverId,
+        sighting: Sighting,
+        window: &mut Window,
+        room: usize,
+    ) -> bool {
         let Some(ends) = sighting.ends else { return true };
         self.turn(sighting.at);
         let Some(conversation) = self.orient(observer, &ends, &sighting) else { return true };
@@ -105,7 +111,12 @@ impl Handshakes {
     /// Who opened this conversation? `None` when a name server or API server did: not our business.
     fn orient(&self, observer: ObserverId, ends: &Ends, sighting: &Sighting) -> Option<Conversation> {
         let outward = Conversation {
-            key: PairKey { src: ends.pod, dst: ends.peer, protocol: sighting.protocol, class: ends.peer_class },
+            key: PairKey {
+                src: ends.pod,
+                dst: ends.peer,
+                protocol: sighting.protocol,
+                class: ends.peer_class,
+            },
             src_port: ends.pod_port,
             dst_port: ends.peer_port,
             answer: !ends.pod_sent,
@@ -114,7 +125,12 @@ impl Handshakes {
             return Some(outward);
         };
         let inward = Conversation {
-            key: PairKey { src: member, dst: Peer::Member(ends.pod), protocol: sighting.protocol, class: ends.pod_class },
+            key: PairKey {
+                src: member,
+                dst: Peer::Member(ends.pod),
+                protocol: sighting.protocol,
+                class: ends.pod_class,
+            },
             src_port: ends.peer_port,
             dst_port: ends.pod_port,
             answer: ends.pod_sent,
@@ -152,7 +168,8 @@ impl Event {
     fn of(sighting: &Sighting, answer: bool) -> Option<Self> {
         match (sighting.verdict, sighting.kind) {
             (Verdict::Dropped(reason), EventKind::Drop | EventKind::PolicyVerdict) => {
-                (reason.class() != DropClass::NotAFailure && sighting.protocol != Protocol::Icmp).then_some(Self::Denied)
+                (reason.class() != DropClass::NotAFailure && sighting.protocol != Protocol::Icmp)
+                    .then_some(Self::Denied)
             }
             (Verdict::WouldDrop(_), _) => Some(Self::Audited),
             (Verdict::Forwarded | Verdict::Redirected, EventKind::Layer7) => answer.then_some(Self::Answered),

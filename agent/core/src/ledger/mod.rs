@@ -18,8 +18,8 @@ use crate::settings::Settings;
 use crate::time::Timestamp;
 
 use handshake::Handshakes;
-pub use observer::{ObserverId, Observers};
 use observer::{Admission, Clocks, Held};
+pub use observer::{ObserverId, Observers};
 use recent::Recent;
 pub use window::{Counts, PairKey, PairWindow, PortClass, Window, WindowKey, WindowSet};
 

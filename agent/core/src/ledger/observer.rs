@@ -160,7 +160,8 @@ impl Clocks {
         let (first, last) = (held_first.min(at), held_last.max(at));
         let wild = anchor.is_some_and(|anchor| first.since(anchor) > PLAUSIBLE_GAP);
         let needed = if wild { MAX_HELD } else { AGREEING };
-        if clock.held.len() >= MAX_HELD || (clock.held.len() >= needed && last.since(first) >= AGREEING_OVER) {
+        if clock.held.len() >= MAX_HELD || (clock.held.len() >= needed && last.since(first) >= AGREEING_OVER)
+        {
             let events = std::mem::take(&mut clock.held);
             self.believe(observer, last);
             return Admission::Process(events);

@@ -216,7 +216,9 @@ impl Window {
             pairs
         };
         let quick = self.counts.cmp(&other.counts).then_with(|| self.span.cmp(&other.span));
-        quick.then_with(|| self.ambiguous.cmp(&other.ambiguous)).then_with(|| sorted(self).cmp(&sorted(other)))
+        quick
+            .then_with(|| self.ambiguous.cmp(&other.ambiguous))
+            .then_with(|| sorted(self).cmp(&sorted(other)))
     }
 }
 

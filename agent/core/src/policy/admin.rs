@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::answer::{Direction, PolicyKind, PolicyRef};
 use super::builder::{Builder, is_port_name, port_number, protocol};
-use super::field::{Read, items, malformed, network, object, port, text};
+use super::field::{Read, items, malformed, network, object, objects, port, text};
 use super::model::{
     Action, Block, Doubt, Inside, PeerTerm, Policy, PortMatch, PortTerm, Range, Rule, Section,
 };
@@ -77,7 +77,7 @@ fn pods(value: &Value, builder: &mut Builder<'_>) -> Read<Option<Selector>> {
 }
 
 fn section(spec: &Value, direction: Direction, tier: Tier, builder: &mut Builder<'_>) -> Read<Section> {
-    let values = items(spec, direction.as_str())?.iter();
+    let values = objects(spec, direction.as_str())?.iter();
     let rules = values.map(|value| rule(value, direction, tier, builder)).collect::<Read<Vec<_>>>()?;
     Ok(Section { isolates: Truth::No, requires: false, rules })
 }
@@ -90,14 +90,14 @@ fn rule(value: &Value, direction: Direction, tier: Tier, builder: &mut Builder<'
         other => return malformed(format!("action {:?}", other.unwrap_or_default())),
     };
     let peers = match direction {
-        Direction::Ingress => items(value, "from")?,
-        Direction::Egress => items(value, "to")?,
+        Direction::Ingress => objects(value, "from")?,
+        Direction::Egress => objects(value, "to")?,
     };
     if peers.is_empty() {
         return malformed("a rule without peers");
     }
     let peers = peers.iter().map(|v| peer(v, direction, builder)).collect::<Read<Vec<_>>>()?;
-    let ports = match items(value, "ports")? {
+    let ports = match objects(value, "ports")? {
         [] => PortMatch::All,
         ports => PortMatch::Terms(ports.iter().map(|v| port_term(v, builder)).collect::<Read<Vec<_>>>()?),
     };

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::answer::{PolicyRef, Settings};
 use super::field::{Malformed, Read, malformed, port, text};
-use super::identity::{Enforcer, TOPOLOGY};
+use super::identity::Enforcer;
 use super::model::{Block, PortTerm};
-use super::selector::{Attribute, Requirement, Selector, Source, Table, Test};
+use super::selector::{Attribute, Requirement, Selector, Table, Test};
 use crate::facts::{Protocol, Service};
 
 /// Cilium reads `endPort` since this version; older ones open only `port` (cilium/cilium issues #28684, #28704).
@@ -25,8 +25,6 @@ pub(super) struct Builder<'a> {
     pub(super) table: Table,
     pub(super) names: Numbered<String>,
     pub(super) blocks: Numbered<Block>,
-    /// Whether something was read differently by older Cilium versions, and the version is not known.
-    pub(super) version_matters: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -38,23 +36,16 @@ impl<'a> Builder<'a> {
             table: Table::default(),
             names: Numbered::default(),
             blocks: Numbered::default(),
-            version_matters: false,
         }
     }
 
     /// Whether Cilium is older than `since`; the newest is assumed when the version is not known.
-    pub(super) fn cilium_before(&mut self, since: (u16, u16)) -> bool {
-        self.version_matters |= self.version.is_none();
+    pub(super) fn cilium_before(&self, since: (u16, u16)) -> bool {
         self.version.is_some_and(|version| version < since)
     }
 
     /// Compiles a Cilium selector.
     pub(super) fn cilium(&mut self, requirements: Vec<Requirement<Attribute>>) -> Selector {
-        for (attribute, _) in &requirements {
-            if let Attribute::Security(Source::K8s | Source::Any, key) = attribute {
-                self.version_matters |= self.version.is_none() && key.starts_with(TOPOLOGY);
-            }
-        }
         self.table.selector(requirements)
     }
 
@@ -70,15 +61,10 @@ impl<'a> Builder<'a> {
             Some(name) => Test::In(vec![name]),
             None => Test::Exists,
         };
-        let mut all = vec![(Attribute::Namespace, namespace)];
-        for (key, test) in pods.into_iter().flatten() {
-            let topology = self.enforcer == Enforcer::Cilium && key.starts_with(TOPOLOGY);
-            self.version_matters |= self.version.is_none() && topology;
-            all.push((Attribute::PodLabel(key), test));
-        }
+        let pods = pods.into_iter().flatten().map(|(key, test)| (Attribute::PodLabel(key), test));
         let namespaces = namespaces.into_iter().flatten();
-        all.extend(namespaces.map(|(key, test)| (Attribute::NamespaceLabel(key), test)));
-        self.table.selector(all)
+        let namespaces = namespaces.map(|(key, test)| (Attribute::NamespaceLabel(key), test));
+        self.table.selector(pods.chain(namespaces).chain([(Attribute::Namespace, namespace)]))
     }
 
     /// The number of a port name.
@@ -92,10 +78,10 @@ impl<'a> Builder<'a> {
     }
 
     /// The range from `first` to the rule's `endPort`, as the enforcer reads it.
-    pub(super) fn port_range(&mut self, first: u16, end: Option<u16>, by_cilium: bool) -> Read<PortTerm> {
+    pub(super) fn port_range(&self, first: u16, end: Option<u16>, by_cilium: bool) -> Read<PortTerm> {
         match end {
             Some(end) if end < first => malformed(format!("endPort {end} is below port {first}")),
-            Some(end) if end > first && !(by_cilium && self.cilium_before(END_PORT_SINCE)) => {
+            Some(end) if !(by_cilium && self.cilium_before(END_PORT_SINCE)) => {
                 Ok(PortTerm::Numbers(first, end))
             }
             _ => Ok(PortTerm::Numbers(first, first)),

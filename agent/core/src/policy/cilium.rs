@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::answer::{Direction, PolicyRef};
 use super::builder::{Builder, is_port_name};
 use super::field::{Malformed, Read, flag, items, list, malformed, network_or_address, network_with_holes};
-use super::field::{object, port, text, texts};
+use super::field::{object, objects, port, text, texts};
 use super::model::{
     Action, Block, Doubt, Inside, PeerTerm, Policy, PortMatch, PortTerm, Range, Rule, Section,
 };
@@ -51,7 +51,7 @@ pub(super) fn suspects(object: &Object, reference: &PolicyRef, builder: &mut Bui
 
 fn specs(object: &Object) -> Read<Vec<&Value>> {
     let one = super::field::object(object.value(), "spec")?;
-    Ok(one.into_iter().chain(items(object.value(), "specs")?).collect())
+    Ok(one.into_iter().chain(objects(object.value(), "specs")?).collect())
 }
 
 fn own_namespace(reference: &PolicyRef) -> Vec<Requirement<Attribute>> {
@@ -120,8 +120,8 @@ fn section(
 ) -> Read<Section> {
     let name = direction.as_str();
     let mut section = Section::default();
-    let allows = items(spec, name)?;
-    let denies = items(spec, &format!("{name}Deny"))?;
+    let allows = objects(spec, name)?;
+    let denies = objects(spec, &format!("{name}Deny"))?;
     let asked = match object(spec, "enableDefaultDeny")? {
         Some(wish) if !builder.cilium_before(ENABLE_DEFAULT_DENY_SINCE) => flag(wish, name)?,
         _ => None,
@@ -162,7 +162,7 @@ impl<'a> RuleReader<'a> {
 
     /// One rule per `toPorts` entry, since the entries are alternatives.
     fn rules(&self, action: Action, builder: &mut Builder<'_>) -> Read<Vec<Rule>> {
-        let (ports, icmps) = (items(self.value, "toPorts")?, items(self.value, "icmps")?);
+        let (ports, icmps) = (objects(self.value, "toPorts")?, objects(self.value, "icmps")?);
         if !ports.is_empty() && !icmps.is_empty() {
             return malformed("icmps and toPorts in one rule");
         }
@@ -284,7 +284,8 @@ fn block(net: ipnet::IpNet, holes: Vec<ipnet::IpNet>, builder: &mut Builder<'_>)
 }
 
 fn cidr_rule(value: &Value, builder: &mut Builder<'_>) -> Read<PeerTerm> {
-    if value.get("cidrGroupRef").is_some() || value.get("cidrGroupSelector").is_some() {
+    let by_name = text(value, "cidrGroupRef")?.is_some_and(|name| !name.is_empty());
+    if by_name || object(value, "cidrGroupSelector")?.is_some() {
         return Ok(PeerTerm::Doubtful(Range::Outside, Doubt::CidrGroup));
     }
     let (net, holes) = network_with_holes(value)?;
@@ -355,7 +356,7 @@ fn backends(service: &Service, builder: &mut Builder<'_>) -> PeerTerm {
 /// `rules` and TLS fields restrict what passes on an open connection; the connection itself opens.
 fn port_rule(entry: &Value, action: Action, peers: Vec<PeerTerm>, builder: &mut Builder<'_>) -> Read<Rule> {
     const TLS: [&str; 3] = ["terminatingTLS", "originatingTLS", "listener"];
-    let ports = items(entry, "ports")?;
+    let ports = objects(entry, "ports")?;
     if ports.len() > MAX_PORTS {
         return malformed(format!("more than {MAX_PORTS} ports in one toPorts entry"));
     }
@@ -365,7 +366,8 @@ fn port_rule(entry: &Value, action: Action, peers: Vec<PeerTerm>, builder: &mut 
     }
     let application =
         object(entry, "rules")?.and_then(Value::as_object).is_some_and(|rules| !rules.is_empty());
-    let tls = !items(entry, "serverNames")?.is_empty() || TLS.iter().any(|name| entry.get(name).is_some());
+    let tls = !items(entry, "serverNames")?.is_empty()
+        || TLS.iter().any(|name| entry.get(name).is_some_and(|value| !value.is_null()));
     let (ports, doubt) = match ports {
         [] => (PortMatch::All, Some(Doubt::NoPorts)),
         _ => (PortMatch::Terms(terms), None),

@@ -23,8 +23,6 @@ pub(super) struct Compiled {
     pub(super) rejected: Vec<Rejected>,
     /// Admin policies exist and are not enforced.
     pub(super) admin_ignored: bool,
-    /// Older Cilium versions read something differently, and the version is not known.
-    pub(super) version_matters: bool,
     table: Table,
     blocks: Vec<Block>,
     names: Vec<String>,
@@ -64,14 +62,13 @@ impl Compiled {
                 policies.extend(compiled);
             }
         }
-        let index = Index::new(&policies, &builder.table);
+        let index = Index::new(&policies);
         Self {
             policies,
             facts,
             enforcement: settings.enforcement,
             rejected,
             admin_ignored,
-            version_matters: builder.version_matters,
             table: builder.table,
             blocks: builder.blocks.into_all(),
             names: builder.names.into_all(),
@@ -147,11 +144,11 @@ struct Index {
 }
 
 impl Index {
-    fn new(policies: &[Policy], table: &Table) -> Self {
+    fn new(policies: &[Policy]) -> Self {
         let mut index = Self::default();
         for (number, policy) in policies.iter().enumerate() {
             let Subject::Endpoints(selector) = &policy.subject else { continue };
-            match selector.discriminator(table) {
+            match selector.discriminator() {
                 Some((attribute, classes)) => {
                     let by_class = index.by_attribute.entry(attribute).or_default();
                     for class in classes {

@@ -38,6 +38,15 @@ pub(super) fn items<'a>(value: &'a Value, name: &str) -> Read<&'a [Value]> {
     Ok(list(value, name)?.unwrap_or_default())
 }
 
+/// The items of a list that may be absent, each an object.
+pub(super) fn objects<'a>(value: &'a Value, name: &str) -> Read<&'a [Value]> {
+    let items = items(value, name)?;
+    match items.iter().all(Value::is_object) {
+        true => Ok(items),
+        false => malformed(format!("{name} has an entry that is not an object")),
+    }
+}
+
 pub(super) fn object<'a>(value: &'a Value, name: &str) -> Read<Option<&'a Value>> {
     field(value, name, "an object", |v| v.is_object().then_some(v))
 }

@@ -11,7 +11,7 @@ use crate::facts::{Pod, Protocol};
 use crate::object::Labels;
 
 /// The domain of labels that Cilium leaves out of identities since [`TOPOLOGY_HIDDEN_SINCE`].
-pub(super) const TOPOLOGY: &str = "topology.kubernetes.io";
+const TOPOLOGY: &str = "topology.kubernetes.io";
 const TOPOLOGY_HIDDEN_SINCE: (u16, u16) = (1, 19);
 const CLUSTER_LABEL: &str = "io.cilium.k8s.policy.cluster";
 const SERVICE_ACCOUNT_LABEL: &str = "io.cilium.k8s.policy.serviceaccount";

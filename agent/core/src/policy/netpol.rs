@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::answer::{Direction, PolicyRef};
 use super::builder::{Builder, is_port_name, port_number, protocol};
-use super::field::{Read, items, malformed, network_with_holes, object, port, texts};
+use super::field::{Read, items, malformed, network_with_holes, object, objects, port, texts};
 use super::identity::Enforcer;
 use super::model::Transport;
 use super::model::{
@@ -69,7 +69,7 @@ fn section(
         Direction::Ingress => "from",
         Direction::Egress => "to",
     };
-    let rules = items(spec, direction.as_str())?.iter();
+    let rules = objects(spec, direction.as_str())?.iter();
     let rules = rules.map(|value| rule(value, peers, reference, builder)).collect::<Read<Vec<_>>>()?;
     Ok(match applies {
         true => Section { isolates: Truth::Yes, requires: false, rules },
@@ -79,11 +79,11 @@ fn section(
 
 /// Absent or empty peers mean everybody, absent or empty ports all ports.
 fn rule(value: &Value, peers: &str, reference: &PolicyRef, builder: &mut Builder<'_>) -> Read<Rule> {
-    let peers = match items(value, peers)? {
+    let peers = match objects(value, peers)? {
         [] => vec![PeerTerm::Any],
         peers => peers.iter().map(|v| peer(v, reference, builder)).collect::<Read<Vec<_>>>()?,
     };
-    let ports = match items(value, "ports")? {
+    let ports = match objects(value, "ports")? {
         [] => PortMatch::All,
         ports => PortMatch::Terms(ports.iter().map(|v| port_term(v, builder)).collect::<Read<Vec<_>>>()?),
     };

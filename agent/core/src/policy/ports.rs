@@ -31,12 +31,9 @@ impl PortSet {
             if low <= high {
                 both.push((low, high));
             }
-            // The one that ends first has met all it can meet.
-            if a.1 < b.1 {
-                ours.next()
-            } else {
-                theirs.next()
-            };
+            // What ends here has met all it can meet.
+            ours.next_if(|range| range.1 == high);
+            theirs.next_if(|range| range.1 == high);
         }
         Self(both)
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::field::{Malformed, Read, items, malformed, object, text, texts};
+use super::field::{Malformed, Read, items, malformed, object, objects, text, texts};
 
 /// The label Cilium gives every pod (Cilium documentation, label sources and Kubernetes policy).
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
@@ -125,7 +125,7 @@ pub(super) fn read_selector(selector: &Value) -> Read<Vec<Requirement<String>>> 
             all.push((key.clone(), Test::In(vec![value.to_owned()])));
         }
     }
-    for expression in items(selector, "matchExpressions")? {
+    for expression in objects(selector, "matchExpressions")? {
         let key = text(expression, "key")?.filter(|key| !key.is_empty());
         let Some(key) = key else { return malformed("matchExpressions has an entry without a key") };
         let values = texts(items(expression, "values")?, "values")?;
@@ -148,7 +148,7 @@ pub(super) fn read_required(value: &Value, name: &str) -> Read<Vec<Requirement<S
 }
 
 /// The numbered value of an attribute at one end.
-pub(super) type Class = u32;
+pub(super) type Class = usize;
 /// The attribute is not there.
 pub(super) const ABSENT: Class = 0;
 /// Whether it is there, or its value, is not known.
@@ -174,15 +174,14 @@ impl Selector {
         truth
     }
 
-    /// The attribute and values that ends must have to match, for an index. One with few values, and the namespace
-    /// only when there is nothing better.
-    pub(super) fn discriminator(&self, table: &Table) -> Option<(usize, &[Class])> {
+    /// The attribute and values that ends must have to match, for an index: the first with the fewest values.
+    /// Compilers put the namespace, which tells least, last.
+    pub(super) fn discriminator(&self) -> Option<(usize, &[Class])> {
         let values = self.0.iter().filter_map(|(attribute, test)| match test {
             Test::In(values) => Some((*attribute, values.as_slice())),
             _ => None,
         });
-        let namespace = table.numbers.get(&Attribute::Namespace).copied();
-        values.min_by_key(|(attribute, values)| (Some(*attribute) == namespace, values.len()))
+        values.min_by_key(|(_, values)| values.len())
     }
 }
 
@@ -250,7 +249,7 @@ impl Table {
 }
 
 fn class_of(values: &mut HashMap<String, Class>, name: String) -> Class {
-    let next = OTHER + 1 + Class::try_from(values.len()).unwrap_or(Class::MAX - OTHER - 1);
+    let next = OTHER + 1 + values.len();
     *values.entry(name).or_insert(next)
 }
 

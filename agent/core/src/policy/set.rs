@@ -65,12 +65,11 @@ impl PolicySet {
         let admin = facts.enforcer != Enforcer::Cilium;
         let main = compile(settings, admin);
         let mut others = Vec::new();
-        if main.version_matters {
+        if facts.enforcer == Enforcer::Cilium && settings.cilium_version.is_none() {
             let old = Settings { cilium_version: Some(OLD_CILIUM), ..settings };
             others.push((Alternative::OldCilium, compile(old, admin)));
         }
-        let has_admin = policies.iter().any(|(reference, _)| reference.kind > PolicyKind::NetworkPolicy);
-        if facts.enforcer == Enforcer::Unknown && has_admin {
+        if facts.enforcer == Enforcer::Unknown {
             others.push((Alternative::WithoutAdmin, compile(settings, false)));
         }
         Self { main, others }

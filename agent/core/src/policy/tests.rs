@@ -10,6 +10,7 @@ mod ends;
 mod malformed;
 mod many;
 mod netpol;
+mod odd;
 
 use serde_json::{Value, json};
 

@@ -159,6 +159,7 @@ fn layer_seven_allows_with_a_note() {
         (json!({"rules": {"http": [{"method": "GET"}]}}), true),
         (json!({"serverNames": ["a.example"]}), true),
         (json!({"serverNames": []}), false),
+        (json!({"terminatingTLS": null, "rules": null}), false),
         (json!({"terminatingTLS": {}}), true),
         (json!({"originatingTLS": {}}), true),
         (json!({"listener": {}}), true),

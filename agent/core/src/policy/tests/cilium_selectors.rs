@@ -198,6 +198,7 @@ fn zone_labels_by_version() {
     assert_eq!(tcp(&set(at((1, 18)), &objects), &src, &dst, 80), "OO");
     assert_eq!(tcp(&set(at((1, 19)), &objects), &src, &dst, 80), "OC");
     assert_eq!(tcp(&set(at((2, 0)), &objects), &src, &dst, 80), "OC");
+    assert!(set(at((1, 19)), &objects).evaluate(&ask(&src, &dst, 80)).notes.is_empty());
     let newest = Settings { cilium_version: None, ..CILIUM };
     let answer = set(newest, &objects).evaluate(&ask(&src, &dst, 80));
     assert_eq!(
