@@ -20,7 +20,6 @@ pub(crate) mod zone_claim;
 use crate::attribute::Peer;
 use crate::facts::Protocol;
 use crate::inventory::{Inventory, JobIndex, PodId};
-use crate::membership::Grouping;
 use crate::object::Object;
 use crate::policy;
 use crate::report::{CauseKind, RemedyReport, Symptom};
@@ -54,8 +53,6 @@ pub struct Situation<'a> {
     pub objects: &'a [Object],
     /// The same objects, understood.
     pub inventory: &'a Inventory,
-    /// How pods are joined to jobs.
-    pub grouping: &'a Grouping,
     /// The job.
     pub job: JobIndex,
     /// What is wrong with it.

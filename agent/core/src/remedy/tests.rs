@@ -82,7 +82,6 @@ impl Cluster {
         propose(&Situation {
             objects: inventory.objects(),
             inventory: &inventory,
-            grouping: &grouping,
             job,
             symptom: self.symptom,
             cause: self.cause,
