@@ -27,16 +27,26 @@ pub(super) fn plan(world: &World<'_>) -> Option<Plan> {
     let sections = sections(world, &wanted, &everybody, &peers)?;
     let cilium = governed_by_cilium(world);
     let mut needs = Vec::new();
-    if cilium && sections.iter().any(|section| section.keeps_default) && world.situation.policy_settings.cilium_version.is_none()
+    if cilium
+        && sections.iter().any(|section| section.keeps_default)
+        && world.situation.policy_settings.cilium_version.is_none()
     {
         needs.push(Need::Cilium116);
     }
     let objects = match cilium {
         true => vec![cilium_policy(world, &sections, &peers)?],
-        false => sections.iter().enumerate().map(|(n, s)| network_policy(world, n, s, &peers)).collect::<Option<_>>()?,
+        false => sections
+            .iter()
+            .enumerate()
+            .map(|(n, s)| network_policy(world, n, s, &peers))
+            .collect::<Option<_>>()?,
     };
     let step = |object| Step { kind: StepKind::AllowTraffic, action: Action::Apply(object) };
-    Some(Plan { summary: summary(world, &wanted, &peers), needs, steps: objects.into_iter().map(step).collect() })
+    Some(Plan {
+        summary: summary(world, &wanted, &peers),
+        needs,
+        steps: objects.into_iter().map(step).collect(),
+    })
 }
 
 /// What a direction has to let through, and for whom.
@@ -68,7 +78,9 @@ impl Wanted {
                 Direction::Egress => world.groups.get(door.src).map_or(&[][..], Vec::as_slice),
                 Direction::Ingress => world.far_members(door.dst),
             };
-            subjects.extend(held.iter().copied().filter(|m| !world.members.get(*m).is_none_or(|pod| pod.host_network)));
+            subjects.extend(
+                held.iter().copied().filter(|m| !world.members.get(*m).is_none_or(|pod| pod.host_network)),
+            );
         }
         wanted.subjects = subjects.into_iter().collect();
         wanted
@@ -130,7 +142,9 @@ fn governed_by_cilium(world: &World<'_>) -> bool {
         matches!(decision, Decision::Closed(closure) if closure.default_deny.iter().any(|policy| cilium(policy.kind)))
     });
     let here = |object: &Object| {
-        object.kind() == "CiliumNetworkPolicy" && object.group() == "cilium.io" && object.namespace() == Some(world.namespace())
+        object.kind() == "CiliumNetworkPolicy"
+            && object.group() == "cilium.io"
+            && object.namespace() == Some(world.namespace())
     };
     let possible = world.situation.policy_settings.cni != Cni::Other;
     possible && (blames_cilium || world.objects.iter().any(here))
@@ -159,14 +173,23 @@ fn cilium_spec(world: &World<'_>, section: &Section<'_>, peers: &Handle) -> Valu
         };
         let mut rules = if wanted.members { vec![among] } else { Vec::new() };
         if wanted.direction == Direction::Egress {
-            let ports: Vec<Value> = dns_ports(&world.situation).into_iter().flat_map(|port| {
-                ["UDP", "TCP"].map(|protocol| json!({"port": port.to_string(), "protocol": protocol}))
-            }).collect();
-            let servers: Vec<Value> = dns_servers(world).into_iter().map(|server| {
-                let mut labels = Map::from_iter([("k8s:io.kubernetes.pod.namespace".to_owned(), json!(server.namespace))]);
-                labels.extend(server.label.map(|(key, value)| (format!("k8s:{key}"), json!(value))));
-                json!({"matchLabels": labels})
-            }).collect();
+            let ports: Vec<Value> = dns_ports(&world.situation)
+                .into_iter()
+                .flat_map(|port| {
+                    ["UDP", "TCP"].map(|protocol| json!({"port": port.to_string(), "protocol": protocol}))
+                })
+                .collect();
+            let servers: Vec<Value> = dns_servers(world)
+                .into_iter()
+                .map(|server| {
+                    let mut labels = Map::from_iter([(
+                        "k8s:io.kubernetes.pod.namespace".to_owned(),
+                        json!(server.namespace),
+                    )]);
+                    labels.extend(server.label.map(|(key, value)| (format!("k8s:{key}"), json!(value))));
+                    json!({"matchLabels": labels})
+                })
+                .collect();
             rules.push(json!({"toEndpoints": servers, "toPorts": [{"ports": ports}]}));
             if wanted.api {
                 rules.push(json!({"toEntities": ["kube-apiserver"]}));
@@ -190,7 +213,11 @@ fn network_policy(world: &World<'_>, number: usize, section: &Section<'_>, peers
             Direction::Ingress => ("ingress", "from", "Ingress"),
         };
         types.push(kind);
-        let mut rules = if wanted.members { vec![json!({side: [{"podSelector": peers.selector()}]})] } else { Vec::new() };
+        let mut rules = if wanted.members {
+            vec![json!({side: [{"podSelector": peers.selector()}]})]
+        } else {
+            Vec::new()
+        };
         if wanted.direction == Direction::Egress {
             let ports: Vec<Value> = dns_ports(&world.situation)
                 .into_iter()
@@ -223,7 +250,10 @@ struct Server {
 fn dns_servers(world: &World<'_>) -> BTreeSet<Server> {
     const KEYS: [&str; 4] =
         ["k8s-app", "dns.operator.openshift.io/daemonset-dns", "app.kubernetes.io/name", "app"];
-    let usual = || Server { namespace: "kube-system".to_owned(), label: Some(("k8s-app".to_owned(), "kube-dns".to_owned())) };
+    let usual = || Server {
+        namespace: "kube-system".to_owned(),
+        label: Some(("k8s-app".to_owned(), "kube-dns".to_owned())),
+    };
     let known = world.dns.iter().filter(|pod| !pod.host_network).map(|pod| {
         let label = KEYS.iter().find_map(|key| Some(((*key).to_owned(), pod.labels.get(*key)?.clone())));
         Server { namespace: pod.namespace.clone(), label }
@@ -255,13 +285,15 @@ fn policy_name(job: &str) -> String {
         .take(MOST_NAME - 20)
         .collect();
     // Around a dot the parts of a name have to begin and end with a letter or digit.
-    let parts: Vec<&str> = plain.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> =
+        plain.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty()).collect();
     format!("firedoor-allow-{}", parts.join(".")).trim_end_matches('-').to_owned()
 }
 
 fn summary(world: &World<'_>, wanted: &[Wanted; 2], peers: &Handle) -> String {
     let members = wanted.iter().any(|wanted| wanted.members);
-    let egress = wanted.iter().any(|wanted| wanted.direction == Direction::Egress && !wanted.subjects.is_empty());
+    let egress =
+        wanted.iter().any(|wanted| wanted.direction == Direction::Egress && !wanted.subjects.is_empty());
     let api = wanted.iter().any(|wanted| wanted.api);
     let count = world.members.len();
     let mut opens = Vec::new();

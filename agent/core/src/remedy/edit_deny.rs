@@ -84,10 +84,18 @@ fn denying(world: &World<'_>) -> Vec<PolicyRef> {
 
 fn is(object: &Object, policy: &PolicyRef) -> bool {
     let namespace = object.namespace().or(policy.namespace.as_deref().filter(|n| *n == "default"));
-    object.kind() == policy.kind.as_str() && object.name() == policy.name && namespace == policy.namespace.as_deref()
+    object.kind() == policy.kind.as_str()
+        && object.name() == policy.name
+        && namespace == policy.namespace.as_deref()
 }
 
-fn edited(world: &World<'_>, object: &Object, policy: &PolicyRef, edit: Edit, job: Option<&Handle>) -> Option<Action> {
+fn edited(
+    world: &World<'_>,
+    object: &Object,
+    policy: &PolicyRef,
+    edit: Edit,
+    job: Option<&Handle>,
+) -> Option<Action> {
     match policy.kind {
         PolicyKind::CiliumNetworkPolicy | PolicyKind::CiliumClusterwideNetworkPolicy => {
             cilium(world, object, policy, edit, job)
@@ -274,7 +282,8 @@ fn admin(
     for (section, side, direction) in
         [("ingress", "from", Direction::Ingress), ("egress", "to", Direction::Egress)]
     {
-        let Some(rules) = object.value().pointer(&format!("/spec/{section}")).and_then(Value::as_array) else {
+        let Some(rules) = object.value().pointer(&format!("/spec/{section}")).and_then(Value::as_array)
+        else {
             continue;
         };
         let mut changed = Vec::new();

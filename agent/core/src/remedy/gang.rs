@@ -47,7 +47,8 @@ const VOLATILE: [&str; 14] = [
     "pod-template-generation",
 ];
 /// Beginnings of keys that Cilium leaves out of identities by default (cilium/cilium `pkg/labelsfilter`).
-const HIDDEN: [&str; 5] = ["io.kubernetes", "kubernetes.io", "k8s.io", "topology.kubernetes.io", "annotation"];
+const HIDDEN: [&str; 5] =
+    ["io.kubernetes", "kubernetes.io", "k8s.io", "topology.kubernetes.io", "annotation"];
 /// Different values of one label that are still written down.
 const MOST_VALUES: usize = 8;
 /// Labels that are tried before a selection is called good enough.
@@ -99,11 +100,13 @@ impl Handle {
 pub(super) fn handle(world: &World<'_>, members: &[usize]) -> Option<Handle> {
     let chosen: BTreeSet<usize> = members.iter().copied().collect();
     let mine: Vec<&Pod> = members.iter().filter_map(|place| world.members.get(*place)).collect();
-    let rest = world.members.iter().enumerate().filter(|(place, _)| !chosen.contains(place)).map(|(_, pod)| pod);
+    let rest =
+        world.members.iter().enumerate().filter(|(place, _)| !chosen.contains(place)).map(|(_, pod)| pod);
     let strangers = world.strangers().filter(|pod| !matches!(pod.phase, Phase::Succeeded | Phase::Failed));
     let others: Vec<&Pod> = rest.chain(strangers).collect();
     let candidates = candidates(world, &mine);
-    let alone = candidates.iter().take_while(|(rank, ..)| *rank < OTHER_RANK).find(|c| count(&[c], &others) == 0);
+    let alone =
+        candidates.iter().take_while(|(rank, ..)| *rank < OTHER_RANK).find(|c| count(&[c], &others) == 0);
     if let Some((_, key, values)) = alone {
         return Some(Handle { labels: vec![(key.clone(), values.clone())], strangers: 0 });
     }
@@ -131,15 +134,18 @@ const OTHER_RANK: usize = 100;
 
 /// Keys that all pods carry and a policy can use, best first.
 fn candidates(world: &World<'_>, pods: &[&Pod]) -> Vec<Candidate> {
-    let group = world.situation.inventory.job(world.situation.job).group.as_ref().map(|(key, _)| key.as_str());
+    let group =
+        world.situation.inventory.job(world.situation.job).group.as_ref().map(|(key, _)| key.as_str());
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let Some((first, others)) = pods.split_first() else { return Vec::new() };
     for (key, value) in &first.labels {
         let mut values = BTreeSet::from([value.as_str()]);
-        let all = others.iter().all(|pod| pod.labels.get(key).is_some_and(|value| {
-            values.insert(value);
-            values.len() <= MOST_VALUES
-        }));
+        let all = others.iter().all(|pod| {
+            pod.labels.get(key).is_some_and(|value| {
+                values.insert(value);
+                values.len() <= MOST_VALUES
+            })
+        });
         let placement = values.iter().any(|value| is_zone_like(world.situation.inventory, key, value));
         if all && !is_volatile(key) && !placement {
             found.insert(key, values);
@@ -156,7 +162,9 @@ fn candidates(world: &World<'_>, pods: &[&Pod]) -> Vec<Candidate> {
     };
     let mut candidates: Vec<Candidate> = found
         .into_iter()
-        .map(|(key, values)| (rank(key, &values), key.to_owned(), values.into_iter().map(str::to_owned).collect()))
+        .map(|(key, values)| {
+            (rank(key, &values), key.to_owned(), values.into_iter().map(str::to_owned).collect())
+        })
         .collect();
     candidates.sort();
     candidates
@@ -169,6 +177,7 @@ fn is_volatile(key: &str) -> bool {
 }
 
 fn count(labels: &[&Candidate], pods: &[&Pod]) -> usize {
-    let carries = |pod: &Pod, (_, key, values): &Candidate| pod.labels.get(key).is_some_and(|v| values.contains(v));
+    let carries =
+        |pod: &Pod, (_, key, values): &Candidate| pod.labels.get(key).is_some_and(|v| values.contains(v));
     pods.iter().filter(|pod| labels.iter().all(|label| carries(pod, label))).count()
 }

@@ -68,7 +68,8 @@ fn holds_all(world: &World<'_>, slots: &Slots, zone: &Zone) -> bool {
     let mut wanting = Vec::new();
     for slot in &slots.slots {
         let spec = merge(&slot.spec, &pin(world, &slot.spec, zone).unwrap_or_else(|| json!({})));
-        let nodes: Vec<&Node> = nodes_of(world, zone).filter(|node| missing_tolerations(&spec, node).is_some()).collect();
+        let nodes: Vec<&Node> =
+            nodes_of(world, zone).filter(|node| missing_tolerations(&spec, node).is_some()).collect();
         for pod in slot.members.iter().filter_map(|member| world.members.get(*member)) {
             let own = world.node_of(pod).filter(|node| node.zone.as_ref().is_some_and(|own| same(own, zone)));
             let nodes: Vec<&Node> = own.into_iter().chain(nodes.iter().copied()).collect();
@@ -112,8 +113,10 @@ fn plan(world: &World<'_>, mut slots: Slots, zone: &Zone) -> Option<Plan> {
     if slots.orphans.iter().any(elsewhere) {
         return None;
     }
-    let moved: BTreeSet<usize> = numbered(&slots).filter(|(_, slot)| slot.members.iter().any(elsewhere)).map(|(n, _)| n).collect();
-    let touched: BTreeSet<usize> = moved.iter().filter_map(|slot| Some(slots.slots.get(*slot)?.target)).collect();
+    let moved: BTreeSet<usize> =
+        numbered(&slots).filter(|(_, slot)| slot.members.iter().any(elsewhere)).map(|(n, _)| n).collect();
+    let touched: BTreeSet<usize> =
+        moved.iter().filter_map(|slot| Some(slots.slots.get(*slot)?.target)).collect();
     // What is submitted again anyway could end up elsewhere this time.
     let pinned = |(number, slot): &(usize, &Slot)| {
         moved.contains(number) || (touched.contains(&slot.target) && !is_confined(world, &slot.spec, zone))
@@ -136,7 +139,8 @@ fn plan(world: &World<'_>, mut slots: Slots, zone: &Zone) -> Option<Plan> {
     let all: Vec<usize> = (0..slots.slots.len()).collect();
     let labels = changes(&slots, &all, |slot| relabel::to_zone(world, &slots, slot, zone.name.as_str()));
     let relabelled = slots.edit(StepKind::Relabel, &labels)?;
-    let changed: BTreeSet<usize> = chosen.iter().copied().chain(labels.iter().map(|(slot, _)| *slot)).collect();
+    let changed: BTreeSet<usize> =
+        chosen.iter().copied().chain(labels.iter().map(|(slot, _)| *slot)).collect();
     let changed: Vec<usize> = changed.into_iter().collect();
     let needs: Vec<Need> = slots.needs(&changed);
     let summary = summary(&slots, &moved, zone, !tolerated.is_empty(), !relabelled.is_empty());
@@ -163,7 +167,8 @@ fn is_confined(world: &World<'_>, spec: &Value, zone: &Zone) -> bool {
 /// The change of a pod's `spec` after which only nodes of this zone will do; `None` when that is so already. A merge
 /// patch replaces lists, so existing terms are written again, each with the zone.
 fn pin(world: &World<'_>, spec: &Value, zone: &Zone) -> Option<Value> {
-    let ambiguous = known_zones(world).iter().any(|other| other.name == zone.name && other.region != zone.region);
+    let ambiguous =
+        known_zones(world).iter().any(|other| other.name == zone.name && other.region != zone.region);
     let mut wanted = vec![(zone_key(world, zone), zone.name.as_str())];
     wanted.extend(zone.region.as_deref().filter(|_| ambiguous).map(|region| (REGION_LABEL, region)));
     let mut change = Map::new();
@@ -189,7 +194,8 @@ fn pin(world: &World<'_>, spec: &Value, zone: &Zone) -> Option<Value> {
     }
     let terms = terms(spec, &wanted, &selected);
     if let Some(terms) = terms {
-        let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        let required =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
         change.insert("affinity".to_owned(), json!({"nodeAffinity": required}));
     }
     (!change.is_empty()).then_some(Value::Object(change))
@@ -203,7 +209,8 @@ fn zone_key(world: &World<'_>, zone: &Zone) -> &'static str {
 
 /// The required node affinity with the wanted labels in every term; `None` when nothing has to change.
 fn terms(spec: &Value, wanted: &[(&'static str, &str)], selected: &BTreeSet<&str>) -> Option<Vec<Value>> {
-    const REQUIRED: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    const REQUIRED: &str =
+        "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     let old = spec.pointer(REQUIRED).and_then(Value::as_array).cloned().unwrap_or_default();
     let empty = old.is_empty();
     let start = if empty { vec![json!({})] } else { old.clone() };
@@ -211,7 +218,8 @@ fn terms(spec: &Value, wanted: &[(&'static str, &str)], selected: &BTreeSet<&str
         .into_iter()
         .map(|term| {
             let mut term = term.as_object().cloned().unwrap_or_default();
-            let mut expressions = term.get("matchExpressions").and_then(Value::as_array).cloned().unwrap_or_default();
+            let mut expressions =
+                term.get("matchExpressions").and_then(Value::as_array).cloned().unwrap_or_default();
             expressions.retain(|expression| {
                 let key = expression.get("key").and_then(Value::as_str);
                 !wanted.iter().any(|(wanted, _)| Some(*wanted) == key) && key != Some(LEGACY_ZONE_LABEL)
@@ -251,7 +259,9 @@ fn missing_tolerations(spec: &Value, node: &Node) -> Option<Vec<Taint>> {
         match fit(&spec, node) {
             Fit::Fits => return Some(missing),
             // The node itself is unwell, or kept free by its operators.
-            Fit::Tainted(taint) if !taint.key.starts_with("node.kubernetes.io/") && !missing.contains(&taint) => {
+            Fit::Tainted(taint)
+                if !taint.key.starts_with("node.kubernetes.io/") && !missing.contains(&taint) =>
+            {
                 let mut list = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
                 list.push(toleration(&taint));
                 spec.as_object_mut()?.insert("tolerations".to_owned(), Value::Array(list));
@@ -317,5 +327,9 @@ fn summary(slots: &Slots, moved: &BTreeSet<usize>, zone: &Zone, tolerates: bool,
     also.extend(tolerates.then_some("tolerate its nodes' taints"));
     also.extend(relabels.then_some("label the pods with it"));
     let also = if also.is_empty() { String::new() } else { format!(", {}", also.join(" and ")) };
-    format!("run the whole job in {}: move the pods of {} there{also}; policies stay as they are", zone.name, what.join(" and "))
+    format!(
+        "run the whole job in {}: move the pods of {} there{also}; policies stay as they are",
+        zone.name,
+        what.join(" and ")
+    )
 }

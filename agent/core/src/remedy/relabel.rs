@@ -39,9 +39,13 @@ pub(super) fn plan(world: &World<'_>) -> Option<Plan> {
 /// The change that makes a template's zone labels say `zone`; `None` where they do, or where one is fixed.
 pub(super) fn to_zone(world: &World<'_>, slots: &Slots, slot: &Slot, zone: &str) -> Option<Value> {
     let keys = keys(world, slot, zone);
-    let selector = slots.objects.get(slot.target).map(|object| string_map(object.value().pointer("/spec/selector/matchLabels")));
+    let selector = slots
+        .objects
+        .get(slot.target)
+        .map(|object| string_map(object.value().pointer("/spec/selector/matchLabels")));
     // What a controller finds its pods by cannot be changed (Kubernetes API, apps/v1 `selector`).
-    if keys.is_empty() || selector.is_some_and(|selector| keys.iter().any(|key| selector.contains_key(*key))) {
+    if keys.is_empty() || selector.is_some_and(|selector| keys.iter().any(|key| selector.contains_key(*key)))
+    {
         return None;
     }
     let labels: Map<String, Value> = keys.into_iter().map(|key| (key.to_owned(), json!(zone))).collect();
@@ -51,8 +55,10 @@ pub(super) fn to_zone(world: &World<'_>, slots: &Slots, slot: &Slot, zone: &str)
 /// The keys of a template's labels that claim another zone, or that hold the name of the one its pods are in now.
 fn keys<'s>(world: &'s World<'_>, slot: &'s Slot, zone: &'s str) -> BTreeSet<&'s str> {
     let pods = slot.members.iter().filter_map(|member| world.members.get(*member));
-    let now: BTreeSet<&str> = pods.filter_map(|pod| world.zone_of(pod)).map(|zone| zone.name.as_str()).collect();
+    let now: BTreeSet<&str> =
+        pods.filter_map(|pod| world.zone_of(pod)).map(|zone| zone.name.as_str()).collect();
     let claims = false_claims(world.situation.inventory, &slot.labels, zone).map(|(key, _)| key);
-    let named = slot.labels.iter().filter(|(_, value)| value.as_str() != zone && now.contains(value.as_str()));
+    let named =
+        slot.labels.iter().filter(|(_, value)| value.as_str() != zone && now.contains(value.as_str()));
     claims.chain(named.map(|(key, _)| key.as_str())).collect()
 }

@@ -55,7 +55,11 @@ impl Slots {
     }
 
     fn place(&mut self, world: &World<'_>, member: usize, pod: &Pod, top: &Object) -> bool {
-        let target = match self.objects.iter().position(|known| known.key() == top.key() && known.group() == top.group()) {
+        let target = match self
+            .objects
+            .iter()
+            .position(|known| known.key() == top.key() && known.group() == top.group())
+        {
             Some(known) => known,
             None => {
                 self.objects.push(top.clone());
@@ -64,7 +68,8 @@ impl Slots {
                 target
             }
         };
-        let mut of_target: Vec<&mut Slot> = self.slots.iter_mut().filter(|slot| slot.target == target).collect();
+        let mut of_target: Vec<&mut Slot> =
+            self.slots.iter_mut().filter(|slot| slot.target == target).collect();
         let slot = match of_target.as_mut_slice() {
             [only] => Some(only),
             several => several.iter_mut().find(|slot| makes(&slot.name, pod)),
@@ -112,9 +117,8 @@ impl Slots {
         let targets = changed.iter().filter_map(|slot| self.objects.get(self.slots.get(*slot)?.target));
         let need = |object: &Object| match (object.group(), object.kind()) {
             ("", "Pod") => Need::Recreate,
-            ("apps", "Deployment" | "StatefulSet" | "DaemonSet") | ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => {
-                Need::Rollout
-            }
+            ("apps", "Deployment" | "StatefulSet" | "DaemonSet")
+            | ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => Need::Rollout,
             ("", "ReplicationController") | ("apps", "ReplicaSet") => Need::Recreate,
             _ => Need::Resubmit,
         };

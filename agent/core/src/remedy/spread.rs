@@ -24,13 +24,16 @@ pub(super) fn plan(world: &World<'_>) -> Option<Plan> {
     let changes = changes(&slots);
     let changed: Vec<usize> = changes.iter().map(|(slot, _)| *slot).collect();
     let steps = slots.edit(StepKind::RemoveZoneSpread, &changes)?;
-    let summary = "take out the topologySpreadConstraints that force the pods of the job into different zones".to_owned();
+    let summary =
+        "take out the topologySpreadConstraints that force the pods of the job into different zones"
+            .to_owned();
     (!steps.is_empty()).then(|| Plan { summary, needs: slots.needs(&changed), steps })
 }
 
 fn without(slot: &Slot) -> Option<Value> {
     let constraints = slot.spec.get("topologySpreadConstraints")?.as_array()?;
-    let kept: Vec<&Value> = constraints.iter().filter(|constraint| !splits(constraint, &slot.labels)).collect();
+    let kept: Vec<&Value> =
+        constraints.iter().filter(|constraint| !splits(constraint, &slot.labels)).collect();
     if kept.len() == constraints.len() {
         return None;
     }

@@ -65,7 +65,8 @@ impl Cluster {
             let place = inventory.pods().iter().position(|pod| pod.name == name)?;
             Some(PodId(u32::try_from(place).ok()?))
         };
-        let job = inventory.jobs().find(|(_, job)| job.members.len() > 1).map_or(JobIndex(0), |(index, _)| index);
+        let job =
+            inventory.jobs().find(|(_, job)| job.members.len() > 1).map_or(JobIndex(0), |(index, _)| index);
         let blocked = self.blocked.iter().map(|(src, dst, protocol, port)| BlockedPair {
             src: pod(src).expect("a pod"),
             dst: match (pod(dst), dst.parse::<IpAddr>()) {
@@ -150,11 +151,18 @@ fn pytorch(master_node: &str, worker_nodes: &[&str]) -> Vec<Value> {
         let limits = if gpus > 0 { json!({"limits": {"nvidia.com/gpu": gpus}}) } else { json!({}) };
         json!({"spec": {"containers": [{"name": "pytorch", "resources": limits}]}})
     };
-    let job = object("kubeflow.org/v1", "PyTorchJob", "llama", json!({"pytorchReplicaSpecs": {
+    let job = object(
+        "kubeflow.org/v1",
+        "PyTorchJob",
+        "llama",
+        json!({"pytorchReplicaSpecs": {
         "Master": {"replicas": 1, "template": template(0)},
-        "Worker": {"replicas": worker_nodes.len(), "template": template(8)}}}));
-    let labels = |role: &str, index: usize| json!({"training.kubeflow.org/job-name": "llama", "training.kubeflow.org/operator-name": "pytorchjob-controller",
-        "training.kubeflow.org/replica-type": role, "training.kubeflow.org/replica-index": index.to_string()});
+        "Worker": {"replicas": worker_nodes.len(), "template": template(8)}}}),
+    );
+    let labels = |role: &str, index: usize| {
+        json!({"training.kubeflow.org/job-name": "llama", "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/replica-type": role, "training.kubeflow.org/replica-index": index.to_string()})
+    };
     let mut objects = vec![pod("llama-master-0", master_node, 0, labels("master", 0), Some(&job))];
     for (index, node) in worker_nodes.iter().enumerate() {
         objects.push(pod(&format!("llama-worker-{index}"), node, 8, labels("worker", index), Some(&job)));

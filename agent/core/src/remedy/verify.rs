@@ -33,7 +33,9 @@ pub(super) fn apply<'a>(world: &World<'a>, steps: &[Step]) -> World<'a> {
     let changes: Vec<Change> = steps
         .iter()
         .map(|step| match &step.action {
-            Action::Merge(object, patch) => Change::Merge { target: Target::of(object), patch: patch.clone() },
+            Action::Merge(object, patch) => {
+                Change::Merge { target: Target::of(object), patch: patch.clone() }
+            }
             Action::Apply(object) => Change::Apply(object.clone()),
             Action::Delete(object) => Change::Delete(Target::of(object)),
         })
@@ -97,10 +99,14 @@ fn nothing_lost(before: &World<'_>, after: &World<'_>) -> Check {
     let services: Vec<Service> = before.objects.iter().filter_map(Service::from_object).collect();
     let backs = |service: &Service, pod: &Pod| {
         service.namespace == pod.namespace
-            && service.selector.as_ref().is_some_and(|s| s.iter().all(|(key, value)| pod.labels.get(key) == Some(value)))
+            && service
+                .selector
+                .as_ref()
+                .is_some_and(|s| s.iter().all(|(key, value)| pod.labels.get(key) == Some(value)))
     };
     let mut pods = before.members.iter().zip(&after.members);
-    let lost = pods.any(|(old, new)| services.iter().any(|service| backs(service, old) && !backs(service, new)));
+    let lost =
+        pods.any(|(old, new)| services.iter().any(|service| backs(service, old) && !backs(service, new)));
     if lost { Check::Fails } else { Check::Holds }
 }
 
@@ -164,7 +170,9 @@ fn zones(situation: &Situation<'_>, before: &World<'_>, after: &World<'_>, place
     let was: Vec<bool> = before.members.iter().map(|pod| claims(before, pod)).collect();
     let is: Vec<bool> = after.members.iter().map(|pod| claims(after, pod)).collect();
     let asked = situation.symptom == Symptom::ZoneLabelMismatch;
-    if is.iter().zip(&was).any(|(is, was)| *is && (asked || !was)) || after.zones().len() > before.zones().len() {
+    if is.iter().zip(&was).any(|(is, was)| *is && (asked || !was))
+        || after.zones().len() > before.zones().len()
+    {
         return Check::Fails;
     }
     let asked = matches!(situation.symptom, Symptom::CrossZoneLatency | Symptom::EgressCost);

@@ -111,12 +111,19 @@ impl<'a> World<'a> {
         Self::build(self.situation, objects, self.keys.clone(), self.dns_keys.clone())
     }
 
-    fn build(situation: Situation<'a>, objects: Vec<Object>, keys: Vec<PodKey>, dns_keys: Vec<PodKey>) -> Self {
+    fn build(
+        situation: Situation<'a>,
+        objects: Vec<Object>,
+        keys: Vec<PodKey>,
+        dns_keys: Vec<PodKey>,
+    ) -> Self {
         let mut at: FastMap<(&str, &str, Option<&str>), usize> = FastMap::default();
         for (place, object) in objects.iter().enumerate().filter(|(_, o)| o.kind() == "Pod") {
             at.insert((object.namespace().unwrap_or("default"), object.name(), object.uid()), place);
         }
-        let place = |(namespace, name, uid): &PodKey| at.get(&(namespace.as_str(), name.as_str(), uid.as_deref())).copied();
+        let place = |(namespace, name, uid): &PodKey| {
+            at.get(&(namespace.as_str(), name.as_str(), uid.as_deref())).copied()
+        };
         let places: Vec<usize> = keys.iter().filter_map(place).collect();
         let pod = |place: &usize| objects.get(*place).and_then(Pod::from_object);
         let members: Vec<Pod> = places.iter().filter_map(pod).collect();
@@ -173,7 +180,8 @@ impl<'a> World<'a> {
         let inventory = self.situation.inventory;
         let members: BTreeSet<PodId> = member_ids(&self.situation).into_iter().collect();
         let namespace = self.namespace();
-        let here = inventory.pods().iter().zip((0..).map(PodId)).filter(move |(pod, _)| pod.namespace == namespace);
+        let here =
+            inventory.pods().iter().zip((0..).map(PodId)).filter(move |(pod, _)| pod.namespace == namespace);
         here.filter(move |(_, id)| !members.contains(id)).map(|(pod, _)| pod)
     }
 }
@@ -290,7 +298,8 @@ fn doors(
         if asks_dns(situation) {
             let protocols = [Protocol::Udp, Protocol::Tcp];
             let ports = dns_ports(situation);
-            let questions = ports.iter().flat_map(|port| protocols.map(|protocol| (protocol, Ports::One(*port))));
+            let questions =
+                ports.iter().flat_map(|port| protocols.map(|protocol| (protocol, Ports::One(*port))));
             for question in questions {
                 for (number, server) in dns.iter().enumerate() {
                     asked.ask((src, source), (Far::Dns(number), policy::Peer::Pod(server)), question);
@@ -325,7 +334,8 @@ impl<'p> Asked<'p> {
 
 /// Whether name servers have to be reached for the finding to be gone.
 pub(super) fn asks_dns(situation: &Situation<'_>) -> bool {
-    situation.cause == CauseKind::DnsBlocked || situation.blocked.iter().any(|pair| matches!(pair.dst, Peer::Dns(..)))
+    situation.cause == CauseKind::DnsBlocked
+        || situation.blocked.iter().any(|pair| matches!(pair.dst, Peer::Dns(..)))
 }
 
 /// The API server is only for the members that tried to reach it.

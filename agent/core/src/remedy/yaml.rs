@@ -131,7 +131,32 @@ mod tests {
 
     #[test]
     fn hostile_text_stays_text() {
-        for text in ["yes", "NO", "~", "", "1", "0x1f", "1e3", ".inf", "a: b", "- a", "# c", "a\nb: c", "é\u{85}\u{2028}\u{feff}😀", "'", "\"", "!!js", "<<", "=", "a #b", "2026-01-01", "NaN", "&a", "*a", "\u{7f}\u{0}"] {
+        for text in [
+            "yes",
+            "NO",
+            "~",
+            "",
+            "1",
+            "0x1f",
+            "1e3",
+            ".inf",
+            "a: b",
+            "- a",
+            "# c",
+            "a\nb: c",
+            "é\u{85}\u{2028}\u{feff}😀",
+            "'",
+            "\"",
+            "!!js",
+            "<<",
+            "=",
+            "a #b",
+            "2026-01-01",
+            "NaN",
+            "&a",
+            "*a",
+            "\u{7f}\u{0}",
+        ] {
             let tree = json!({text: [text, {text: text}]});
             let back: Value = serde_saphyr::from_str(&to_yaml(&tree)).unwrap();
             assert_eq!(back, tree, "{}", to_yaml(&tree));

@@ -29,6 +29,7 @@ pub(crate) fn false_claims<'l>(
     labels: &'l Labels,
     actual: &'l str,
 ) -> impl Iterator<Item = (&'l str, &'l str)> {
-    let lies = move |(key, value): &(&String, &String)| *value != actual && is_zone_like(inventory, key, value);
+    let lies =
+        move |(key, value): &(&String, &String)| *value != actual && is_zone_like(inventory, key, value);
     labels.iter().filter(lies).map(|(key, value)| (key.as_str(), value.as_str()))
 }

@@ -3,21 +3,29 @@
 use super::*;
 
 fn ml(names: &[(&str, Value)]) -> Vec<Value> {
-    pytorch("gpu-a1", &["gpu-a2", "gpu-a2"]).into_iter().chain(nodes()).chain(names.iter().map(|(n, s)| cnp(n, s.clone()))).collect()
+    pytorch("gpu-a1", &["gpu-a2", "gpu-a2"])
+        .into_iter()
+        .chain(nodes())
+        .chain(names.iter().map(|(n, s)| cnp(n, s.clone())))
+        .collect()
 }
 
 #[test]
 fn ingress_default_deny_of_network_policy() {
     let deny = netpol("default-deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
-    let remedies = Cluster::new(ml(&[])).with([deny]).blocked("llama-worker-0", "llama-master-0", 23456).remedies();
+    let remedies =
+        Cluster::new(ml(&[])).with([deny]).blocked("llama-worker-0", "llama-master-0", 23456).remedies();
     assert_eq!(outline(&remedies), [(vec!["allow-traffic"], true)]);
     assert!(remedies[0].weakens_isolation && remedies[0].needs.is_empty());
     let step = &remedies[0].steps[0];
     assert_eq!((step.patch_type, step.target.api_version.as_str()), ("apply", "networking.k8s.io/v1"));
-    assert_eq!(patch(&remedies[0], 0), json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+    assert_eq!(
+        patch(&remedies[0], 0),
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": "firedoor-allow-llama", "namespace": "ml"},
         "spec": {"podSelector": {"matchLabels": {"training.kubeflow.org/job-name": "llama"}}, "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": {"matchLabels": {"training.kubeflow.org/job-name": "llama"}}}]}]}}));
+            "ingress": [{"from": [{"podSelector": {"matchLabels": {"training.kubeflow.org/job-name": "llama"}}}]}]}})
+    );
 }
 
 #[test]
@@ -31,8 +39,11 @@ fn dns_that_an_egress_policy_forgot() {
     assert_eq!(outline(&remedies), [(vec!["allow-traffic"], true)]);
     let spec = &patch(&remedies[0], 0)["spec"];
     assert!(spec.get("ingress").is_none());
-    assert_eq!(spec["egress"], json!([{"toEndpoints": [{"matchLabels": {"k8s:io.kubernetes.pod.namespace": "kube-system", "k8s:k8s-app": "kube-dns"}}],
-        "toPorts": [{"ports": [{"port": "53", "protocol": "UDP"}, {"port": "53", "protocol": "TCP"}]}]}]));
+    assert_eq!(
+        spec["egress"],
+        json!([{"toEndpoints": [{"matchLabels": {"k8s:io.kubernetes.pod.namespace": "kube-system", "k8s:k8s-app": "kube-dns"}}],
+        "toPorts": [{"ports": [{"port": "53", "protocol": "UDP"}, {"port": "53", "protocol": "TCP"}]}]}])
+    );
 }
 
 #[test]
@@ -51,7 +62,8 @@ fn partly_isolated_job_gets_no_new_isolation() {
     // Only the workers are isolated, and only outwards.
     let out = json!({"endpointSelector": {"matchLabels": {"training.kubeflow.org/replica-type": "worker"}},
         "egress": [{"toEndpoints": [{"matchLabels": {"training.kubeflow.org/replica-type": "worker"}}]}]});
-    let mut cluster = Cluster::new(ml(&[("workers", out)])).blocked("llama-worker-0", "llama-master-0", 23456);
+    let mut cluster =
+        Cluster::new(ml(&[("workers", out)])).blocked("llama-worker-0", "llama-master-0", 23456);
     for version in [None, Some((1, 15))] {
         cluster.settings.cilium_version = version;
         let remedies = cluster.remedies();
@@ -71,14 +83,27 @@ fn partly_isolated_job_gets_no_new_isolation() {
 
 #[test]
 fn a_neighbour_with_the_same_label_is_not_let_in() {
-    let stranger = pod("llama-tf", "cpu-b", 0, json!({"training.kubeflow.org/job-name": "llama", "training.kubeflow.org/operator-name": "tfjob-controller",
-        "training.kubeflow.org/replica-type": "ps"}), Some(&json!({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "llama", "uid": "tf"}})));
+    let stranger = pod(
+        "llama-tf",
+        "cpu-b",
+        0,
+        json!({"training.kubeflow.org/job-name": "llama", "training.kubeflow.org/operator-name": "tfjob-controller",
+        "training.kubeflow.org/replica-type": "ps"}),
+        Some(
+            &json!({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "llama", "uid": "tf"}}),
+        ),
+    );
     let deny = netpol("default-deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
-    let remedies =
-        Cluster::new(ml(&[])).with([deny, stranger]).blocked("llama-worker-0", "llama-master-0", 23456).remedies();
+    let remedies = Cluster::new(ml(&[]))
+        .with([deny, stranger])
+        .blocked("llama-worker-0", "llama-master-0", 23456)
+        .remedies();
     assert_eq!(outline(&remedies), [(vec!["allow-traffic"], true)]);
     let labels = &patch(&remedies[0], 0)["spec"]["podSelector"]["matchLabels"];
-    assert_eq!(*labels, json!({"training.kubeflow.org/job-name": "llama", "training.kubeflow.org/operator-name": "pytorchjob-controller"}));
+    assert_eq!(
+        *labels,
+        json!({"training.kubeflow.org/job-name": "llama", "training.kubeflow.org/operator-name": "pytorchjob-controller"})
+    );
     assert!(remedies[0].summary.contains("nothing else"), "{}", remedies[0].summary);
 }
 
@@ -93,15 +118,23 @@ fn ipv6_only_pods() {
     assert_eq!(outline(&remedies), [(vec!["allow-traffic"], true)]);
     let spec = &patch(&remedies[0], 0)["spec"];
     assert_eq!(spec["policyTypes"], json!(["Egress", "Ingress"]));
-    assert_eq!(spec["egress"][1]["to"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"], "kube-system");
+    assert_eq!(
+        spec["egress"][1]["to"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"],
+        "kube-system"
+    );
 }
 
 #[test]
 fn the_name_of_another_policy_is_not_taken() {
     let deny = netpol("default-deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
-    let other = netpol("firedoor-allow-llama", json!({"podSelector": {"matchLabels": {"a": "b"}}, "policyTypes": ["Ingress"]}));
-    let remedies =
-        Cluster::new(ml(&[])).with([deny, other]).blocked("llama-worker-0", "llama-master-0", 23456).remedies();
+    let other = netpol(
+        "firedoor-allow-llama",
+        json!({"podSelector": {"matchLabels": {"a": "b"}}, "policyTypes": ["Ingress"]}),
+    );
+    let remedies = Cluster::new(ml(&[]))
+        .with([deny, other])
+        .blocked("llama-worker-0", "llama-master-0", 23456)
+        .remedies();
     assert_eq!(patch(&remedies[0], 0)["metadata"]["name"], "firedoor-allow-llama-2");
 }
 

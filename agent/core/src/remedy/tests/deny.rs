@@ -7,7 +7,11 @@ fn job() -> Vec<Value> {
 }
 
 fn denied(policy: Value) -> Cluster {
-    Cluster::new(job()).with([policy]).cause(CauseKind::ExplicitDeny).blocked("llama-worker-0", "llama-master-0", 23456)
+    Cluster::new(job()).with([policy]).cause(CauseKind::ExplicitDeny).blocked(
+        "llama-worker-0",
+        "llama-master-0",
+        23456,
+    )
 }
 
 #[test]
@@ -18,9 +22,12 @@ fn a_policy_of_one_deny_is_narrowed_or_deleted() {
     assert_eq!(outline(&remedies), [(vec!["edit-deny", "allow-traffic"], true), (vec!["edit-deny"], true)]);
     let step = &remedies[0].steps[0];
     assert_eq!((step.patch_type, step.target.name.as_str()), ("merge", "seal"));
-    assert_eq!(patch(&remedies[0], 0), json!({"spec": {"egressDeny": [{"toEndpoints": [{
+    assert_eq!(
+        patch(&remedies[0], 0),
+        json!({"spec": {"egressDeny": [{"toEndpoints": [{
         "matchLabels": {"training.kubeflow.org/replica-type": "master"},
-        "matchExpressions": [{"key": "training.kubeflow.org/job-name", "operator": "NotIn", "values": ["llama"]}]}]}]}}));
+        "matchExpressions": [{"key": "training.kubeflow.org/job-name", "operator": "NotIn", "values": ["llama"]}]}]}]}})
+    );
     let step = &remedies[1].steps[0];
     assert_eq!((step.patch_type, step.patch.as_str()), ("delete", ""));
     assert!(remedies.iter().all(|remedy| remedy.weakens_isolation));
@@ -51,8 +58,13 @@ fn one_of_several_specs() {
 #[test]
 fn an_admin_policy_gets_an_exception_before_its_deny() {
     let deny = json!({"name": "no-training", "action": "Deny", "from": [{"namespaces": {}}]});
-    let mut policy = object("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy", "wall", json!({"priority": 10,
-        "subject": {"namespaces": {"matchLabels": {"kubernetes.io/metadata.name": "ml"}}}, "ingress": [deny]}));
+    let mut policy = object(
+        "policy.networking.k8s.io/v1alpha1",
+        "AdminNetworkPolicy",
+        "wall",
+        json!({"priority": 10,
+        "subject": {"namespaces": {"matchLabels": {"kubernetes.io/metadata.name": "ml"}}}, "ingress": [deny]}),
+    );
     policy["metadata"].as_object_mut().unwrap().remove("namespace");
     let mut cluster = denied(policy);
     cluster.settings.cni = crate::policy::Cni::Other;
@@ -66,8 +78,13 @@ fn an_admin_policy_gets_an_exception_before_its_deny() {
 
 #[test]
 fn a_clusterwide_deny_is_a_clusterwide_object() {
-    let mut policy = object("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "wall", json!({"endpointSelector": {"matchLabels": {"k8s:io.kubernetes.pod.namespace": "ml"}},
-        "ingressDeny": [{"fromEndpoints": [{}]}]}));
+    let mut policy = object(
+        "cilium.io/v2",
+        "CiliumClusterwideNetworkPolicy",
+        "wall",
+        json!({"endpointSelector": {"matchLabels": {"k8s:io.kubernetes.pod.namespace": "ml"}},
+        "ingressDeny": [{"fromEndpoints": [{}]}]}),
+    );
     policy["metadata"].as_object_mut().unwrap().remove("namespace");
     let remedies = denied(policy).remedies();
     assert_eq!(outline(&remedies), [(vec!["edit-deny"], true)]);

@@ -5,20 +5,36 @@ use super::*;
 /// The shape of the reference lab: a coordinator somewhere, workers where the accelerators are, allow-only policies
 /// that key on a label with the zone's name.
 fn lab() -> Cluster {
-    let coordinator = object("apps/v1", "Deployment", "coordinator", json!({"replicas": 1, "selector": {"matchLabels": {"app": "train", "role": "coordinator"}},
-        "template": {"metadata": {"labels": {"app": "train", "role": "coordinator", "zone": "zone-b"}}, "spec": {"containers": [{"name": "main"}]}}}));
+    let coordinator = object(
+        "apps/v1",
+        "Deployment",
+        "coordinator",
+        json!({"replicas": 1, "selector": {"matchLabels": {"app": "train", "role": "coordinator"}},
+        "template": {"metadata": {"labels": {"app": "train", "role": "coordinator", "zone": "zone-b"}}, "spec": {"containers": [{"name": "main"}]}}}),
+    );
     let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "coordinator-5b", "namespace": "ml", "uid": "uid-rs",
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "coordinator", "uid": "uid-Deployment-coordinator", "controller": true}]}, "spec": {}});
-    let workers = object("batch/v1", "Job", "workers", json!({"parallelism": 2, "template": {"metadata": {"labels": {"app": "train", "role": "gpu-worker", "zone": "zone-a"}},
-        "spec": {"nodeSelector": {"pool": "gpu"}, "tolerations": [{"key": "gpu", "value": "present", "effect": "NoSchedule"}], "containers": [{"name": "main"}]}}}));
+    let workers = object(
+        "batch/v1",
+        "Job",
+        "workers",
+        json!({"parallelism": 2, "template": {"metadata": {"labels": {"app": "train", "role": "gpu-worker", "zone": "zone-a"}},
+        "spec": {"nodeSelector": {"pool": "gpu"}, "tolerations": [{"key": "gpu", "value": "present", "effect": "NoSchedule"}], "containers": [{"name": "main"}]}}}),
+    );
     let labels = |role: &str, zone: &str| json!({"app": "train", "role": role, "zone": zone});
-    let zonal = |zone: &str| json!({"endpointSelector": {"matchLabels": {"zone": zone}}, "ingress": [{"fromEndpoints": [{"matchLabels": {"zone": zone}}]}],
-        "egress": [{"toEndpoints": [{"matchLabels": {"zone": zone}}]}, {"toEndpoints": [{"matchLabels": {"io.kubernetes.pod.namespace": "kube-system"}}]}]});
+    let zonal = |zone: &str| {
+        json!({"endpointSelector": {"matchLabels": {"zone": zone}}, "ingress": [{"fromEndpoints": [{"matchLabels": {"zone": zone}}]}],
+        "egress": [{"toEndpoints": [{"matchLabels": {"zone": zone}}]}, {"toEndpoints": [{"matchLabels": {"io.kubernetes.pod.namespace": "kube-system"}}]}]})
+    };
     let mut cluster = Cluster::new([
         pod("coordinator-5b-x", "cpu-b", 0, labels("coordinator", "zone-b"), Some(&set)),
         pod("workers-1", "gpu-a1", 0, labels("gpu-worker", "zone-a"), Some(&workers)),
         pod("workers-2", "gpu-a2", 0, labels("gpu-worker", "zone-a"), Some(&workers)),
-        coordinator, set, workers, cnp("zone-a", zonal("zone-a")), cnp("zone-b", zonal("zone-b")),
+        coordinator,
+        set,
+        workers,
+        cnp("zone-a", zonal("zone-a")),
+        cnp("zone-b", zonal("zone-b")),
     ])
     .with(nodes())
     .blocked("workers-1", "coordinator-5b-x", 9999)
@@ -30,15 +46,23 @@ fn lab() -> Cluster {
 #[test]
 fn the_lab_needs_the_move_and_the_label() {
     let remedies = lab().remedies();
-    assert_eq!(outline(&remedies), [(vec!["co-locate", "tolerate", "relabel"], true), (vec!["allow-traffic"], true)]);
+    assert_eq!(
+        outline(&remedies),
+        [(vec!["co-locate", "tolerate", "relabel"], true), (vec!["allow-traffic"], true)]
+    );
     let first = &remedies[0];
     assert!(!first.weakens_isolation);
     assert_eq!(first.needs, ["rollout"]);
-    assert!(first.steps.iter().all(|step| step.target.kind == "Deployment" && step.target.name == "coordinator" && step.patch_type == "merge"));
+    assert!(first.steps.iter().all(|step| step.target.kind == "Deployment"
+        && step.target.name == "coordinator"
+        && step.patch_type == "merge"));
     let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-a"]}]}]}}});
     assert_eq!(patch(first, 0), json!({"spec": {"template": {"spec": {"affinity": affinity}}}}));
-    assert_eq!(patch(first, 1), json!({"spec": {"template": {"spec": {"tolerations": [{"key": "gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}]}}}}));
+    assert_eq!(
+        patch(first, 1),
+        json!({"spec": {"template": {"spec": {"tolerations": [{"key": "gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}]}}}})
+    );
     assert_eq!(patch(first, 2), json!({"spec": {"template": {"metadata": {"labels": {"zone": "zone-a"}}}}}));
 }
 
@@ -59,7 +83,8 @@ fn the_only_gpu_zone_is_full() {
             object["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
         }
         if object["kind"] == "Job" {
-            object["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
+            object["spec"]["template"]["spec"]["containers"][0]["resources"] =
+                json!({"limits": {"nvidia.com/gpu": 8}});
         }
     }
     assert_eq!(outline(&cluster.remedies())[0].0, ["co-locate", "tolerate", "relabel"]);
@@ -72,8 +97,11 @@ fn the_only_gpu_zone_is_full() {
 fn apart(label: &str) -> Vec<Value> {
     ["zone-a", "zone-b"]
         .map(|zone| {
-            netpol(zone, json!({"podSelector": {"matchLabels": {label: zone}}, "policyTypes": ["Ingress"],
-                "ingress": [{"from": [{"podSelector": {"matchLabels": {label: zone}}}]}]}))
+            netpol(
+                zone,
+                json!({"podSelector": {"matchLabels": {label: zone}}, "policyTypes": ["Ingress"],
+                "ingress": [{"from": [{"podSelector": {"matchLabels": {label: zone}}}]}]}),
+            )
         })
         .to_vec()
 }
@@ -99,7 +127,10 @@ fn a_master_in_the_wrong_zone() {
     let remedies = cluster.remedies();
     assert_eq!(outline(&remedies), [(vec!["co-locate", "tolerate"], true), (vec!["allow-traffic"], true)]);
     let first = &remedies[0];
-    assert_eq!((first.needs.as_slice(), first.steps[0].target.kind.as_str()), (&["resubmit".to_owned()][..], "PyTorchJob"));
+    assert_eq!(
+        (first.needs.as_slice(), first.steps[0].target.kind.as_str()),
+        (&["resubmit".to_owned()][..], "PyTorchJob")
+    );
     let specs = &patch(first, 0)["spec"]["pytorchReplicaSpecs"];
     // The workers are submitted again too, and could end up in the third zone.
     for role in ["Master", "Worker"] {
@@ -126,13 +157,21 @@ fn an_existing_placement_is_kept_and_a_conflicting_zone_replaced() {
     assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate"], true));
     let specs = patch(&remedies[0], 0)["spec"]["pytorchReplicaSpecs"].clone();
     assert_eq!(specs["Master"]["template"]["spec"], json!({"nodeSelector": {label: "zone-a"}}));
-    let terms = &specs["Worker"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let terms = &specs["Worker"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        ["nodeSelectorTerms"];
     for (term, key) in [(&terms[0], "pool"), (&terms[1], "other")] {
         assert_eq!(term["matchExpressions"][0]["key"], key);
-        assert_eq!(term["matchExpressions"][1], json!({"key": label, "operator": "In", "values": ["zone-a"]}));
+        assert_eq!(
+            term["matchExpressions"][1],
+            json!({"key": label, "operator": "In", "values": ["zone-a"]})
+        );
     }
-    let tolerations = &patch(&remedies[0], 1)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["tolerations"];
-    assert_eq!((tolerations[0]["key"].as_str(), tolerations[1]["key"].as_str()), (Some("other"), Some("gpu")));
+    let tolerations =
+        &patch(&remedies[0], 1)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["tolerations"];
+    assert_eq!(
+        (tolerations[0]["key"].as_str(), tolerations[1]["key"].as_str()),
+        (Some("other"), Some("gpu"))
+    );
 }
 
 /// Two kinds of pods of one object, with its system's marks.
@@ -146,7 +185,11 @@ fn two(api: &str, kind: &str, spec: Value, marks: [Value; 2]) -> Cluster {
         pod("gang-work-1", "gpu-a2", 8, work, Some(&job)),
         job,
     ];
-    let mut cluster = Cluster::new(labelled(pods, label)).with(nodes()).with(apart(label)).blocked("gang-work-0", "gang-lead", 29500);
+    let mut cluster = Cluster::new(labelled(pods, label)).with(nodes()).with(apart(label)).blocked(
+        "gang-work-0",
+        "gang-lead",
+        29500,
+    );
     cluster.settings.cni = crate::policy::Cni::Other;
     cluster
 }
@@ -160,13 +203,21 @@ fn template(gpus: u32) -> Value {
 fn a_jobset_of_two_replicated_jobs() {
     let job = |name: &str, gpus: u32| json!({"name": name, "replicas": 1, "template": {"spec": {"template": template(gpus)}}});
     let marks = |name: &str| json!({"jobset.sigs.k8s.io/jobset-name": "gang", "jobset.sigs.k8s.io/replicatedjob-name": name});
-    let cluster = two("jobset.x-k8s.io/v1alpha2", "JobSet", json!({"replicatedJobs": [job("leader", 0), job("workers", 8)]}), [marks("leader"), marks("workers")]);
+    let cluster = two(
+        "jobset.x-k8s.io/v1alpha2",
+        "JobSet",
+        json!({"replicatedJobs": [job("leader", 0), job("workers", 8)]}),
+        [marks("leader"), marks("workers")],
+    );
     let remedies = cluster.remedies();
     assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate"], true));
     // A merge patch replaces the list, so each step has to repeat everything in it, and what the step before did.
     let jobs = patch(&remedies[0], 1)["spec"]["replicatedJobs"].clone();
     let lead = &jobs[0]["template"]["spec"]["template"]["spec"];
-    assert!(lead["affinity"].to_string().contains("zone-a") && lead["tolerations"][0]["key"] == "gpu", "{jobs}");
+    assert!(
+        lead["affinity"].to_string().contains("zone-a") && lead["tolerations"][0]["key"] == "gpu",
+        "{jobs}"
+    );
     assert_eq!(jobs[1]["name"], "workers");
 }
 
@@ -174,16 +225,22 @@ fn a_jobset_of_two_replicated_jobs() {
 fn an_mpi_job() {
     let marks = |name: &str| json!({"training.kubeflow.org/job-name": "gang", "training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-role": name});
     let spec = json!({"mpiReplicaSpecs": {"Launcher": {"replicas": 1, "template": template(0)}, "Worker": {"replicas": 2, "template": template(8)}}});
-    let remedies = two("kubeflow.org/v2beta1", "MPIJob", spec, [marks("launcher"), marks("worker")]).remedies();
+    let remedies =
+        two("kubeflow.org/v2beta1", "MPIJob", spec, [marks("launcher"), marks("worker")]).remedies();
     assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate"], true));
-    assert!(patch(&remedies[0], 0)["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["affinity"].is_object());
+    assert!(
+        patch(&remedies[0], 0)["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["affinity"]
+            .is_object()
+    );
 }
 
 #[test]
 fn a_ray_cluster() {
     let marks = |kind: &str, group: &str| json!({"ray.io/cluster": "gang", "ray.io/node-type": kind, "ray.io/group": group});
     let spec = json!({"headGroupSpec": {"template": template(0)}, "workerGroupSpecs": [{"groupName": "gpus", "replicas": 2, "template": template(8)}]});
-    let remedies = two("ray.io/v1", "RayCluster", spec, [marks("head", "headgroup"), marks("worker", "gpus")]).remedies();
+    let remedies =
+        two("ray.io/v1", "RayCluster", spec, [marks("head", "headgroup"), marks("worker", "gpus")])
+            .remedies();
     assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate"], true));
     assert_eq!(patch(&remedies[0], 0)["spec"]["workerGroupSpecs"][0]["groupName"], "gpus");
 }
@@ -196,9 +253,18 @@ fn a_spread_constraint_goes_and_none_comes() {
     deployment["spec"]["template"]["spec"]["topologySpreadConstraints"] = spread;
     let remedies = cluster.remedies();
     assert_eq!(outline(&remedies)[0], (vec!["remove-zone-spread", "co-locate", "tolerate", "relabel"], true));
-    assert_eq!(patch(&remedies[0], 0), json!({"spec": {"template": {"spec": {"topologySpreadConstraints": null}}}}));
+    assert_eq!(
+        patch(&remedies[0], 0),
+        json!({"spec": {"template": {"spec": {"topologySpreadConstraints": null}}}})
+    );
     let mentions = |step: &crate::report::StepReport| step.patch.contains("topologySpreadConstraints");
-    assert!(remedies.iter().flat_map(|r| &r.steps).filter(|step| step.kind != "remove-zone-spread").all(|step| !mentions(step)));
+    assert!(
+        remedies
+            .iter()
+            .flat_map(|r| &r.steps)
+            .filter(|step| step.kind != "remove-zone-spread")
+            .all(|step| !mentions(step))
+    );
 }
 
 #[test]
@@ -219,7 +285,10 @@ fn a_lying_label_is_corrected_where_that_locks_nothing() {
     let remedies = cluster.remedies();
     assert_eq!(kinds(&remedies[0]), ["relabel"]);
     assert!(remedies[0].verified);
-    assert_eq!(patch(&remedies[0], 0), json!({"spec": {"template": {"metadata": {"labels": {"zone": "zone-b"}}}}}));
+    assert_eq!(
+        patch(&remedies[0], 0),
+        json!({"spec": {"template": {"metadata": {"labels": {"zone": "zone-b"}}}}})
+    );
 
     // With the policies, the true label would lock the door: the pods have to come to where the label says.
     let policies = lab().objects.into_iter().filter(|o| o["kind"] == "CiliumNetworkPolicy");
@@ -232,10 +301,16 @@ fn pods_without_owner_are_their_own_templates() {
     let labels = |zone: &str| json!({"app": "train", "zone": zone});
     let mut cluster = lab();
     cluster.objects.retain(|o| o["kind"] == "CiliumNetworkPolicy" || o["kind"] == "Node");
-    let mut cluster = cluster.with([pod("head", "cpu-b", 0, labels("zone-b"), None), pod("tail", "gpu-a1", 8, labels("zone-a"), None)]);
+    let mut cluster = cluster.with([
+        pod("head", "cpu-b", 0, labels("zone-b"), None),
+        pod("tail", "gpu-a1", 8, labels("zone-a"), None),
+    ]);
     cluster.blocked = vec![("tail", "head", Protocol::Tcp, 29500)];
     let remedies = cluster.remedies();
     assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate", "relabel"], true));
     assert_eq!(remedies[0].needs, ["recreate"]);
-    assert_eq!((remedies[0].steps[0].target.kind.as_str(), remedies[0].steps[0].target.name.as_str()), ("Pod", "head"));
+    assert_eq!(
+        (remedies[0].steps[0].target.kind.as_str(), remedies[0].steps[0].target.name.as_str()),
+        ("Pod", "head")
+    );
 }

@@ -8,7 +8,12 @@ use super::*;
 fn a_thousand_pods_take_a_moment() {
     let mut objects = pytorch("gpu-a1", &vec!["gpu-a2"; 999]);
     objects.extend(nodes());
-    let unrelated = |n: usize| cnp(&format!("p{n}"), json!({"endpointSelector": {"matchLabels": {"app": format!("a{n}")}}, "ingress": [{}]}));
+    let unrelated = |n: usize| {
+        cnp(
+            &format!("p{n}"),
+            json!({"endpointSelector": {"matchLabels": {"app": format!("a{n}")}}, "ingress": [{}]}),
+        )
+    };
     objects.extend((0..200).map(unrelated));
     objects.push(netpol("deny", json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})));
     let cluster = Cluster::new(objects).blocked("llama-worker-0", "llama-master-0", 23456);
