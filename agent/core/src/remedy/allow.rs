@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::gang::{Handle, handle};
+use super::gang::{Handle, handles, selectors, text};
 use super::plan::{Action, Need, Plan, Step, StepKind};
 use super::world::{Door, Far, World, dns_ports};
 use crate::object::Object;
@@ -23,7 +23,7 @@ pub(super) fn plan(world: &World<'_>) -> Option<Plan> {
         return None;
     }
     let everybody: Vec<usize> = (0..world.members.len()).collect();
-    let peers = handle(world, &everybody)?;
+    let peers = handles(world, &everybody)?;
     let sections = sections(world, &wanted, &everybody, &peers)?;
     let cilium = governed_by_cilium(world);
     let mut needs = Vec::new();
@@ -109,30 +109,42 @@ fn sections<'a>(
     world: &World<'_>,
     wanted: &'a [Wanted; 2],
     everybody: &[usize],
-    peers: &Handle,
+    peers: &[Handle],
 ) -> Option<Vec<Section<'a>>> {
     let directions: Vec<&Wanted> = wanted.iter().filter(|wanted| !wanted.subjects.is_empty()).collect();
     let cilium = governed_by_cilium(world);
     let version = world.situation.policy_settings.cilium_version;
     let sure = cilium && version.is_some_and(|version| version >= ENABLE_DEFAULT_DENY_SINCE);
+    let whole = |directions: Vec<&'a Wanted>, keeps_default| -> Vec<Section<'a>> {
+        let section = |subject: &Handle| Section { subject: subject.clone(), directions: directions.clone(), keeps_default };
+        peers.iter().map(section).collect()
+    };
     if sure || directions.iter().all(|wanted| wanted.subjects == everybody) {
-        return Some(vec![Section { subject: peers.clone(), directions, keeps_default: sure }]);
+        return Some(whole(directions, sure));
     }
     let part = |wanted: &'a Wanted| {
-        let subject = handle(world, &wanted.subjects).filter(|handle| handle.strangers == 0)?;
-        Some(Section { subject, directions: vec![wanted], keeps_default: false })
+        let subjects = handles(world, &wanted.subjects)?;
+        let exact = subjects.iter().all(|subject| subject.strangers == 0);
+        let section = |subject| Section { subject, directions: vec![wanted], keeps_default: false };
+        exact.then(|| subjects.into_iter().map(section).collect::<Vec<_>>())
     };
-    if let Some(mut parts) = directions.iter().map(|wanted| part(wanted)).collect::<Option<Vec<_>>>() {
-        if let [one, two] = parts.as_mut_slice()
-            && one.subject == two.subject
-        {
-            one.directions.append(&mut two.directions);
-            parts.truncate(1);
-        }
-        return Some(parts);
+    if let Some(parts) = directions.iter().map(|wanted| part(wanted)).collect::<Option<Vec<_>>>() {
+        return Some(joined(parts.into_iter().flatten()));
     }
     let may = cilium && version.is_none();
-    may.then(|| vec![Section { subject: peers.clone(), directions, keeps_default: true }])
+    may.then(|| whole(directions, true))
+}
+
+/// One section for each subject.
+fn joined<'a>(parts: impl Iterator<Item = Section<'a>>) -> Vec<Section<'a>> {
+    let mut joined: Vec<Section<'a>> = Vec::new();
+    for mut part in parts {
+        match joined.iter_mut().find(|known| known.subject == part.subject) {
+            Some(known) => known.directions.append(&mut part.directions),
+            None => joined.push(part),
+        }
+    }
+    joined
 }
 
 /// The API that the namespace is governed by.
@@ -150,7 +162,7 @@ fn governed_by_cilium(world: &World<'_>) -> bool {
     possible && (blames_cilium || world.objects.iter().any(here))
 }
 
-fn cilium_policy(world: &World<'_>, sections: &[Section<'_>], peers: &Handle) -> Option<Object> {
+fn cilium_policy(world: &World<'_>, sections: &[Section<'_>], peers: &[Handle]) -> Option<Object> {
     let specs: Vec<Value> = sections.iter().map(|section| cilium_spec(world, section, peers)).collect();
     let mut policy = Map::new();
     policy.insert("apiVersion".to_owned(), json!("cilium.io/v2"));
@@ -163,13 +175,13 @@ fn cilium_policy(world: &World<'_>, sections: &[Section<'_>], peers: &Handle) ->
     Object::from_value(Value::Object(policy)).ok()
 }
 
-fn cilium_spec(world: &World<'_>, section: &Section<'_>, peers: &Handle) -> Value {
+fn cilium_spec(world: &World<'_>, section: &Section<'_>, peers: &[Handle]) -> Value {
     let mut spec = Map::new();
     spec.insert("endpointSelector".to_owned(), section.subject.selector());
     for wanted in &section.directions {
         let among = match wanted.direction {
-            Direction::Egress => json!({"toEndpoints": [peers.selector()]}),
-            Direction::Ingress => json!({"fromEndpoints": [peers.selector()]}),
+            Direction::Egress => json!({"toEndpoints": selectors(peers)}),
+            Direction::Ingress => json!({"fromEndpoints": selectors(peers)}),
         };
         let mut rules = if wanted.members { vec![among] } else { Vec::new() };
         if wanted.direction == Direction::Egress {
@@ -203,7 +215,7 @@ fn cilium_spec(world: &World<'_>, section: &Section<'_>, peers: &Handle) -> Valu
     Value::Object(spec)
 }
 
-fn network_policy(world: &World<'_>, number: usize, section: &Section<'_>, peers: &Handle) -> Option<Object> {
+fn network_policy(world: &World<'_>, number: usize, section: &Section<'_>, peers: &[Handle]) -> Option<Object> {
     let mut spec = Map::new();
     spec.insert("podSelector".to_owned(), section.subject.selector());
     let mut types = Vec::new();
@@ -213,11 +225,8 @@ fn network_policy(world: &World<'_>, number: usize, section: &Section<'_>, peers
             Direction::Ingress => ("ingress", "from", "Ingress"),
         };
         types.push(kind);
-        let mut rules = if wanted.members {
-            vec![json!({side: [{"podSelector": peers.selector()}]})]
-        } else {
-            Vec::new()
-        };
+        let among: Vec<Value> = selectors(peers).into_iter().map(|s| json!({"podSelector": s})).collect();
+        let mut rules = if wanted.members { vec![json!({side: among})] } else { Vec::new() };
         if wanted.direction == Direction::Egress {
             let ports: Vec<Value> = dns_ports(&world.situation)
                 .into_iter()
@@ -290,7 +299,7 @@ fn policy_name(job: &str) -> String {
     format!("firedoor-allow-{}", parts.join(".")).trim_end_matches('-').to_owned()
 }
 
-fn summary(world: &World<'_>, wanted: &[Wanted; 2], peers: &Handle) -> String {
+fn summary(world: &World<'_>, wanted: &[Wanted; 2], peers: &[Handle]) -> String {
     let members = wanted.iter().any(|wanted| wanted.members);
     let egress =
         wanted.iter().any(|wanted| wanted.direction == Direction::Egress && !wanted.subjects.is_empty());
@@ -306,10 +315,10 @@ fn summary(world: &World<'_>, wanted: &[Wanted; 2], peers: &Handle) -> String {
     if api {
         opens.push("the Kubernetes API server".to_owned());
     }
-    let others = match peers.strangers {
-        0 => "and nothing else".to_owned(),
+    let others = match peers.iter().map(|handle| handle.strangers).sum() {
+        0_usize => "and nothing else".to_owned(),
         1 => "and 1 other pod with the same labels".to_owned(),
         n => format!("and {n} other pods with the same labels"),
     };
-    format!("allow the traffic by a policy for {}: opens {}, {others}", peers.text(), opens.join(" and "))
+    format!("allow the traffic by a policy for {}: opens {}, {others}", text(peers), opens.join(" and "))
 }

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::allow;
-use super::gang::{Handle, handle};
+use super::gang::{Handle, handles, selectors};
 use super::plan::{Action, Plan, Step, StepKind};
 use super::verify::apply;
 use super::world::{Door, World};
@@ -35,7 +35,7 @@ pub(super) fn plans(before: &World<'_>) -> Vec<Plan> {
 
 fn plan(before: &World<'_>, edit: Edit) -> Option<Plan> {
     let everybody: Vec<usize> = (0..before.members.len()).collect();
-    let job = handle(before, &everybody);
+    let job = handles(before, &everybody);
     let mut steps: Vec<Step> = Vec::new();
     let mut names = Vec::new();
     let mut world = before.with(before.objects.clone());
@@ -47,7 +47,7 @@ fn plan(before: &World<'_>, edit: Edit) -> Option<Plan> {
         let mut round = Vec::new();
         for policy in policies {
             let object = world.objects.iter().find(|object| is(object, &policy))?;
-            let action = edited(&world, object, &policy, edit, job.as_ref())?;
+            let action = edited(&world, object, &policy, edit, job.as_deref())?;
             names.push(policy.to_string());
             round.push(Step { kind: StepKind::EditDeny, action });
         }
@@ -94,7 +94,7 @@ fn edited(
     object: &Object,
     policy: &PolicyRef,
     edit: Edit,
-    job: Option<&Handle>,
+    job: Option<&[Handle]>,
 ) -> Option<Action> {
     match policy.kind {
         PolicyKind::CiliumNetworkPolicy | PolicyKind::CiliumClusterwideNetworkPolicy => {
@@ -151,7 +151,7 @@ fn cilium(
     object: &Object,
     policy: &PolicyRef,
     edit: Edit,
-    job: Option<&Handle>,
+    job: Option<&[Handle]>,
 ) -> Option<Action> {
     let spec = object.value().get("spec").filter(|spec| spec.is_object());
     let specs: Vec<&Value> = object.items("/specs").collect();
@@ -214,7 +214,7 @@ fn cilium_spec(
     spec: &Value,
     policy: &PolicyRef,
     edit: Edit,
-    job: Option<&Handle>,
+    job: Option<&[Handle]>,
     alone: &dyn Fn(&Value) -> Option<Object>,
 ) -> Option<Value> {
     let mut changed = spec.clone();
@@ -246,7 +246,8 @@ fn cilium_spec(
 
 /// The rule with peers that are not of the job. `NotIn` also means pods without the label, so the rule still denies
 /// everybody else; in a clusterwide policy the namespaces are left to the label.
-fn spared(rule: &Value, peers: &str, policy: &PolicyRef, job: &Handle, namespace: &str) -> Option<Value> {
+fn spared(rule: &Value, peers: &str, policy: &PolicyRef, job: &[Handle], namespace: &str) -> Option<Value> {
+    let [job] = job else { return None };
     let [(key, values)] = job.labels.as_slice() else { return None };
     let one_namespace = policy.namespace.as_deref() == Some(namespace);
     if !one_namespace || job.strangers > 0 {
@@ -276,7 +277,7 @@ fn admin(
     object: &Object,
     policy: &PolicyRef,
     edit: Edit,
-    job: Option<&Handle>,
+    job: Option<&[Handle]>,
 ) -> Option<Action> {
     let mut patch = Map::new();
     for (section, side, direction) in
@@ -318,10 +319,11 @@ fn with_rule(object: &Object, section: &str, rule: &Value) -> Option<Object> {
     Object::from_value(tree).ok()
 }
 
-fn exception(world: &World<'_>, policy: &PolicyRef, side: &str, job: &Handle) -> Value {
+fn exception(world: &World<'_>, policy: &PolicyRef, side: &str, job: &[Handle]) -> Value {
     // A baseline policy knows no Pass; nothing comes after it.
     let action = if policy.kind == PolicyKind::AdminNetworkPolicy { "Pass" } else { "Allow" };
     let namespaces = json!({"matchLabels": {"kubernetes.io/metadata.name": world.namespace()}});
-    let pods = json!({"pods": {"namespaceSelector": namespaces, "podSelector": job.selector()}});
-    json!({"name": "spare-a-training-job", "action": action, side: [pods]})
+    let pods = |selector| json!({"pods": {"namespaceSelector": namespaces, "podSelector": selector}});
+    let pods: Vec<Value> = selectors(job).into_iter().map(pods).collect();
+    json!({"name": "spare-a-training-job", "action": action, side: pods})
 }

@@ -53,6 +53,8 @@ const HIDDEN: [&str; 5] =
 const MOST_VALUES: usize = 8;
 /// Labels that are tried before a selection is called good enough.
 const MOST_LABELS: usize = 4;
+/// Kinds of pods that are told apart where a job's pods share no label.
+const MOST_HANDLES: usize = 4;
 
 /// Labels that select pods of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,7 +89,7 @@ impl Handle {
     }
 
     /// For people.
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         let one = |(key, values): &(String, Vec<String>)| match values.as_slice() {
             [one] => format!("{key}={one}"),
             many => format!("{key} in ({})", many.join(", ")),
@@ -96,8 +98,36 @@ impl Handle {
     }
 }
 
+/// The selectors of several handles: alternatives.
+pub(super) fn selectors(handles: &[Handle]) -> Vec<Value> {
+    handles.iter().map(Handle::selector).collect()
+}
+
+/// Several handles for people.
+pub(super) fn text(handles: &[Handle]) -> String {
+    handles.iter().map(Handle::text).collect::<Vec<_>>().join(" or ")
+}
+
+/// Labels that together select all of `members`; several where they share none, as in a RayJob, whose submitter is not
+/// part of its cluster. `None` when that takes too many.
+pub(super) fn handles(world: &World<'_>, members: &[usize]) -> Option<Vec<Handle>> {
+    if let Some(one) = handle(world, members) {
+        return Some(vec![one]);
+    }
+    let mut kinds: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+    for member in members {
+        let labels = &world.members.get(*member)?.labels;
+        let named = JOB_KEYS.iter().find_map(|key| Some((*key, labels.get(*key)?.as_str())))?;
+        kinds.entry(named).or_default().push(*member);
+    }
+    if kinds.len() > MOST_HANDLES {
+        return None;
+    }
+    kinds.values().map(|members| handle(world, members)).collect()
+}
+
 /// Labels that select all of `members` and, if there are such, nobody else; `None` when they share none.
-pub(super) fn handle(world: &World<'_>, members: &[usize]) -> Option<Handle> {
+fn handle(world: &World<'_>, members: &[usize]) -> Option<Handle> {
     let chosen: BTreeSet<usize> = members.iter().copied().collect();
     let mine: Vec<&Pod> = members.iter().filter_map(|place| world.members.get(*place)).collect();
     let rest =

@@ -148,3 +148,27 @@ fn nothing_for_causes_that_no_policy_mends() {
     // No policy closes anything: there is nothing to change.
     assert!(Cluster::new(ml(&[])).blocked("llama-worker-0", "llama-master-0", 1).remedies().is_empty());
 }
+
+#[test]
+fn pods_that_share_no_label_are_named_in_parts() {
+    let submitter = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "sweep", "namespace": "ml", "uid": "uid-submitter",
+        "ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "sweep", "uid": "uid-RayJob-sweep", "controller": true}]}});
+    let ray_cluster = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "sweep-x", "namespace": "ml", "uid": "uid-cluster",
+        "ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "sweep", "uid": "uid-RayJob-sweep", "controller": true}]}});
+    let ray = |kind: &str| json!({"ray.io/cluster": "sweep-x", "ray.io/node-type": kind});
+    let remedies = Cluster::new([
+        object("ray.io/v1", "RayJob", "sweep", json!({})),
+        pod("submit", "cpu-b", 0, json!({"batch.kubernetes.io/job-name": "sweep"}), Some(&submitter)),
+        pod("head", "gpu-a1", 0, ray("head"), Some(&ray_cluster)),
+        pod("work", "gpu-a1", 8, ray("worker"), Some(&ray_cluster)),
+        submitter,
+        ray_cluster,
+        netpol("deny", json!({"podSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "sweep"}}, "policyTypes": ["Egress"]})),
+    ])
+    .blocked("submit", "head", 8265)
+    .remedies();
+    assert_eq!(outline(&remedies), [(vec!["allow-traffic"], true)]);
+    let spec = &patch(&remedies[0], 0)["spec"];
+    assert_eq!(spec["podSelector"], json!({"matchLabels": {"batch.kubernetes.io/job-name": "sweep"}}));
+    assert_eq!(spec["egress"][0]["to"].as_array().unwrap().len(), 2);
+}
