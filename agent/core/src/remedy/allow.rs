@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::dns::{self, Server, servers};
 use super::gang::{Handle, handles, selectors, text};
 use super::plan::{Action, Need, Plan, Step, StepKind};
-use super::world::{Door, Far, World, dns_ports};
+use super::world::{Door, Far, World};
 use crate::object::Object;
 use crate::policy::{Closure, Cni, Decision, Direction, PolicyKind};
 
@@ -16,37 +17,33 @@ const ENABLE_DEFAULT_DENY_SINCE: (u16, u16) = (1, 16);
 /// The longest name of a Kubernetes object (DNS subdomain).
 const MOST_NAME: usize = 253;
 
-/// The policy that opens what default deny keeps closed; `None` when nothing is, or when nothing selects the pods.
+/// The policies that open what default deny keeps closed; `None` when nothing is, or when nothing selects the pods.
 pub(super) fn plan(world: &World<'_>) -> Option<Plan> {
     let wanted = [Direction::Egress, Direction::Ingress].map(|direction| Wanted::new(world, direction));
-    if wanted.iter().all(|wanted| wanted.subjects.is_empty()) {
-        return None;
-    }
     let everybody: Vec<usize> = (0..world.members.len()).collect();
     let peers = handles(world, &everybody)?;
-    let sections = sections(world, &wanted, &everybody, &peers)?;
-    let cilium = governed_by_cilium(world);
+    let mut objects = Vec::new();
     let mut needs = Vec::new();
-    if cilium
-        && sections.iter().any(|section| section.keeps_default)
-        && world.situation.policy_settings.cilium_version.is_none()
-    {
-        needs.push(Need::Cilium116);
+    if wanted.iter().any(|wanted| !wanted.subjects.is_empty()) {
+        let sections = sections(world, &wanted, &everybody, &peers)?;
+        let cilium = governed_by_cilium(world);
+        let unknown = world.situation.policy_settings.cilium_version.is_none();
+        if cilium && unknown && sections.iter().any(|section| section.keeps_default) {
+            needs.push(Need::Cilium116);
+        }
+        if cilium {
+            objects.push(cilium_policy(world, &sections, &peers)?);
+        } else {
+            let policy = |(number, section)| network_policy(world, number, section, &peers);
+            objects.extend(sections.iter().enumerate().map(policy).collect::<Option<Vec<_>>>()?);
+        }
     }
-    let objects = match cilium {
-        true => vec![cilium_policy(world, &sections, &peers)?],
-        false => sections
-            .iter()
-            .enumerate()
-            .map(|(n, s)| network_policy(world, n, s, &peers))
-            .collect::<Option<_>>()?,
-    };
+    let servers = dns::closed_servers(world);
+    objects.extend(dns::policies(world, &servers, &peers));
     let step = |object| Step { kind: StepKind::AllowTraffic, action: Action::Apply(object) };
-    Some(Plan {
-        summary: summary(world, &wanted, &peers),
-        needs,
-        steps: objects.into_iter().map(step).collect(),
-    })
+    let steps: Vec<Step> = objects.into_iter().map(step).collect();
+    let summary = summary(world, &wanted, &servers, &peers);
+    (!steps.is_empty()).then_some(Plan { summary, needs, steps })
 }
 
 /// What a direction has to let through, and for whom.
@@ -71,7 +68,7 @@ impl Wanted {
                 (Direction::Egress, Far::Dns(_)) => wanted.dns = true,
                 (Direction::Egress, Far::Api(_)) => wanted.api = true,
                 (_, Far::Members(_)) => wanted.members = true,
-                // What the policies of the name servers' own namespace keep out is not for a job's policy to open.
+                // What the name servers' own policies keep out is for a policy of theirs to open.
                 (Direction::Ingress, Far::Dns(_) | Far::Api(_)) => continue,
             }
             let held = match direction {
@@ -88,7 +85,7 @@ impl Wanted {
 }
 
 /// Whether default deny closes a door in a direction. Where an explicit deny does, an allow is of no use.
-fn held_back(door: &Door, direction: Direction) -> bool {
+pub(super) fn held_back(door: &Door, direction: Direction) -> bool {
     let decision = match direction {
         Direction::Egress => &door.egress,
         Direction::Ingress => &door.ingress,
@@ -116,7 +113,11 @@ fn sections<'a>(
     let version = world.situation.policy_settings.cilium_version;
     let sure = cilium && version.is_some_and(|version| version >= ENABLE_DEFAULT_DENY_SINCE);
     let whole = |directions: Vec<&'a Wanted>, keeps_default| -> Vec<Section<'a>> {
-        let section = |subject: &Handle| Section { subject: subject.clone(), directions: directions.clone(), keeps_default };
+        let section = |subject: &Handle| Section {
+            subject: subject.clone(),
+            directions: directions.clone(),
+            keeps_default,
+        };
         peers.iter().map(section).collect()
     };
     if sure || directions.iter().all(|wanted| wanted.subjects == everybody) {
@@ -167,7 +168,7 @@ fn cilium_policy(world: &World<'_>, sections: &[Section<'_>], peers: &[Handle]) 
     let mut policy = Map::new();
     policy.insert("apiVersion".to_owned(), json!("cilium.io/v2"));
     policy.insert("kind".to_owned(), json!("CiliumNetworkPolicy"));
-    policy.insert("metadata".to_owned(), metadata(world, "CiliumNetworkPolicy", 0));
+    policy.insert("metadata".to_owned(), metadata(world, "CiliumNetworkPolicy", world.namespace(), 0));
     match specs.as_slice() {
         [one] => policy.insert("spec".to_owned(), one.clone()),
         _ => policy.insert("specs".to_owned(), Value::Array(specs)),
@@ -185,24 +186,8 @@ fn cilium_spec(world: &World<'_>, section: &Section<'_>, peers: &[Handle]) -> Va
         };
         let mut rules = if wanted.members { vec![among] } else { Vec::new() };
         if wanted.direction == Direction::Egress {
-            let ports: Vec<Value> = dns_ports(&world.situation)
-                .into_iter()
-                .flat_map(|port| {
-                    ["UDP", "TCP"].map(|protocol| json!({"port": port.to_string(), "protocol": protocol}))
-                })
-                .collect();
-            let servers: Vec<Value> = dns_servers(world)
-                .into_iter()
-                .map(|server| {
-                    let mut labels = Map::from_iter([(
-                        "k8s:io.kubernetes.pod.namespace".to_owned(),
-                        json!(server.namespace),
-                    )]);
-                    labels.extend(server.label.map(|(key, value)| (format!("k8s:{key}"), json!(value))));
-                    json!({"matchLabels": labels})
-                })
-                .collect();
-            rules.push(json!({"toEndpoints": servers, "toPorts": [{"ports": ports}]}));
+            let servers: Vec<Value> = servers(world).iter().map(Server::endpoint_selector).collect();
+            rules.push(json!({"toEndpoints": servers, "toPorts": [{"ports": dns::ports(world, true)}]}));
             if wanted.api {
                 rules.push(json!({"toEntities": ["kube-apiserver"]}));
             }
@@ -215,7 +200,12 @@ fn cilium_spec(world: &World<'_>, section: &Section<'_>, peers: &[Handle]) -> Va
     Value::Object(spec)
 }
 
-fn network_policy(world: &World<'_>, number: usize, section: &Section<'_>, peers: &[Handle]) -> Option<Object> {
+fn network_policy(
+    world: &World<'_>,
+    number: usize,
+    section: &Section<'_>,
+    peers: &[Handle],
+) -> Option<Object> {
     let mut spec = Map::new();
     spec.insert("podSelector".to_owned(), section.subject.selector());
     let mut types = Vec::new();
@@ -228,51 +218,20 @@ fn network_policy(world: &World<'_>, number: usize, section: &Section<'_>, peers
         let among: Vec<Value> = selectors(peers).into_iter().map(|s| json!({"podSelector": s})).collect();
         let mut rules = if wanted.members { vec![json!({side: among})] } else { Vec::new() };
         if wanted.direction == Direction::Egress {
-            let ports: Vec<Value> = dns_ports(&world.situation)
-                .into_iter()
-                .flat_map(|port| ["UDP", "TCP"].map(|protocol| json!({"port": port, "protocol": protocol})))
-                .collect();
-            let servers: Vec<Value> = dns_servers(world).into_iter().map(|server| {
-                let labels: Map<String, Value> = server.label.map(|(key, value)| (key, json!(value))).into_iter().collect();
-                json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": server.namespace}},
-                    "podSelector": {"matchLabels": labels}})
-            }).collect();
-            rules.push(json!({"to": servers, "ports": ports}));
+            let servers: Vec<Value> = servers(world).iter().map(Server::peer).collect();
+            rules.push(json!({"to": servers, "ports": dns::ports(world, false)}));
         }
         spec.insert(name.to_owned(), Value::Array(rules));
     }
     types.sort_unstable();
     spec.insert("policyTypes".to_owned(), json!(types));
     let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-        "metadata": metadata(world, "NetworkPolicy", number), "spec": spec});
+        "metadata": metadata(world, "NetworkPolicy", world.namespace(), number), "spec": spec});
     Object::from_value(policy).ok()
 }
 
-/// A name server as a policy names it.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Server {
-    namespace: String,
-    label: Option<(String, String)>,
-}
-
-/// Those that are known, by the label that distributions give them; otherwise the usual one.
-fn dns_servers(world: &World<'_>) -> BTreeSet<Server> {
-    const KEYS: [&str; 4] =
-        ["k8s-app", "dns.operator.openshift.io/daemonset-dns", "app.kubernetes.io/name", "app"];
-    let usual = || Server {
-        namespace: "kube-system".to_owned(),
-        label: Some(("k8s-app".to_owned(), "kube-dns".to_owned())),
-    };
-    let known = world.dns.iter().filter(|pod| !pod.host_network).map(|pod| {
-        let label = KEYS.iter().find_map(|key| Some(((*key).to_owned(), pod.labels.get(*key)?.clone())));
-        Server { namespace: pod.namespace.clone(), label }
-    });
-    let known: BTreeSet<Server> = known.collect();
-    if known.is_empty() { BTreeSet::from([usual()]) } else { known }
-}
-
-fn metadata(world: &World<'_>, kind: &str, number: usize) -> Value {
-    let namespace = world.namespace();
+/// A name that no other policy has; the second such policy of a remedy has the number 1.
+pub(super) fn metadata(world: &World<'_>, kind: &str, namespace: &str, number: usize) -> Value {
     let taken: BTreeSet<&str> = world
         .objects
         .iter()
@@ -299,7 +258,7 @@ fn policy_name(job: &str) -> String {
     format!("firedoor-allow-{}", parts.join(".")).trim_end_matches('-').to_owned()
 }
 
-fn summary(world: &World<'_>, wanted: &[Wanted; 2], peers: &[Handle]) -> String {
+fn summary(world: &World<'_>, wanted: &[Wanted; 2], servers: &BTreeSet<Server>, peers: &[Handle]) -> String {
     let members = wanted.iter().any(|wanted| wanted.members);
     let egress =
         wanted.iter().any(|wanted| wanted.direction == Direction::Egress && !wanted.subjects.is_empty());
@@ -309,7 +268,9 @@ fn summary(world: &World<'_>, wanted: &[Wanted; 2], peers: &[Handle]) -> String 
     if members {
         opens.push(format!("all ports between the {count} pods of the job"));
     }
-    if egress {
+    if !servers.is_empty() {
+        opens.push("DNS lookups, at the name servers too".to_owned());
+    } else if egress {
         opens.push("DNS lookups".to_owned());
     }
     if api {

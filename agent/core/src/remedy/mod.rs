@@ -3,6 +3,7 @@
 //! against the policy engine with pods, labels and zones as they would be after it. Must not know flows or windows.
 
 mod allow;
+mod dns;
 mod edit_deny;
 mod gang;
 mod placement;

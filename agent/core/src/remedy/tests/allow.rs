@@ -172,3 +172,28 @@ fn pods_that_share_no_label_are_named_in_parts() {
     assert_eq!(spec["podSelector"], json!({"matchLabels": {"batch.kubernetes.io/job-name": "sweep"}}));
     assert_eq!(spec["egress"][0]["to"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn a_clusterwide_policy_that_locks_the_name_servers_in_too() {
+    let mut everywhere = object(
+        "cilium.io/v2",
+        "CiliumClusterwideNetworkPolicy",
+        "everywhere",
+        json!({"endpointSelector": {}, "ingress": [{}], "egress": [{"toEntities": ["all"]}]}),
+    );
+    everywhere["metadata"].as_object_mut().unwrap().remove("namespace");
+    let remedies = Cluster::new(ml(&[]))
+        .with([dns(), everywhere])
+        .cause(CauseKind::DnsBlocked)
+        .blocked("llama-worker-0", "coredns-1", 53)
+        .remedies();
+    assert_eq!(outline(&remedies), [(vec!["allow-traffic", "allow-traffic"], true)]);
+    assert_eq!(patch(&remedies[0], 1)["metadata"]["namespace"], "kube-system");
+    let spec = &patch(&remedies[0], 1)["spec"];
+    assert_eq!(spec["endpointSelector"], json!({"matchLabels": {"k8s-app": "kube-dns"}}));
+    let from = &spec["ingress"][0]["fromEndpoints"][0]["matchLabels"];
+    assert_eq!(
+        *from,
+        json!({"k8s:io.kubernetes.pod.namespace": "ml", "training.kubeflow.org/job-name": "llama"})
+    );
+}
