@@ -5,10 +5,11 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 use firedoor_core::report::Symptom;
 
-use crate::output::{json, text};
+use crate::output::{fix, json, text};
 use crate::replay;
 
 /// Finds out why distributed training jobs wait: locked doors, long ways and their price.
@@ -51,6 +52,9 @@ struct Replay {
     /// Configuration to use in place of the capture's own
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Write the patches of all proposed remedies as files into this directory, which must be new or empty
+    #[arg(long, value_name = "DIR")]
+    fix: Option<PathBuf>,
     /// When to colour the text report; NO_COLOR is honoured
     #[arg(long, value_enum, default_value_t = Colour::Auto)]
     color: Colour,
@@ -120,6 +124,14 @@ fn replay_command(options: &Replay) -> anyhow::Result<ExitCode> {
         }
         for note in &outcome.notes {
             writeln!(stderr, "firedoor: note: {note}")?;
+        }
+    }
+    if let Some(directory) = &options.fix {
+        let count = fix::write(&outcome.report, directory)
+            .with_context(|| format!("cannot write remedies into {}", directory.display()))?;
+        if !options.quiet {
+            let remedies = if count == 1 { "remedy" } else { "remedies" };
+            writeln!(anstream::stderr(), "firedoor: {count} {remedies} written to {}", directory.display())?;
         }
     }
     let stdout = std::io::stdout().lock();

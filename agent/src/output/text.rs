@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use firedoor_core::report::{
     Certainty, Coverage, EndReport, FindingReport, FindingState, JobReport, JobVerdict, PairReport,
-    PolicyBlame, PolicyEffect, Report, Severity,
+    PolicyBlame, PolicyEffect, RemedyReport, Report, Severity,
 };
 use firedoor_core::time::Timestamp;
 
@@ -135,6 +135,34 @@ fn write_finding(finding: &FindingReport, paint: &Paint, to: &mut impl Write) ->
     write_pairs(&finding.pairs, paint, to)?;
     for evidence in &finding.evidence {
         writeln!(to, "  {} {}", paint.dim("evidence"), plain(evidence))?;
+    }
+    for (number, remedy) in (1..).zip(&finding.remedies) {
+        write_remedy(number, remedy, paint, to)?;
+    }
+    Ok(())
+}
+
+/// What to do, not how: the patches are in `--fix` and `--format json`.
+fn write_remedy(number: u32, remedy: &RemedyReport, paint: &Paint, to: &mut impl Write) -> io::Result<()> {
+    let (colour, checked) = match remedy.verified {
+        true => (AnsiColor::Green, "verified"),
+        false => (AnsiColor::Yellow, "not verified"),
+    };
+    let mut facts = vec![paint.with(colour.on_default(), checked)];
+    facts.extend(remedy.weakens_isolation.then(|| "opens a policy".to_owned()));
+    facts.extend((!remedy.needs.is_empty()).then(|| format!("needs {}", plain(&remedy.needs.join(", ")))));
+    let label = paint.dim(&format!("remedy {number}"));
+    writeln!(to, "  {label} {} ({})", plain(&remedy.summary), facts.join(", "))?;
+    for step in &remedy.steps {
+        let target = &step.target;
+        let place = target.namespace.as_ref().map_or(String::new(), |namespace| format!("{namespace}/"));
+        let verb = match step.patch_type {
+            "apply" => "new ",
+            "delete" => "delete ",
+            _ => "",
+        };
+        let what = format!("{verb}{} {place}{}", target.kind, target.name);
+        writeln!(to, "           {:<18} {}", step.kind, plain(&what))?;
     }
     Ok(())
 }

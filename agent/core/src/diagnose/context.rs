@@ -15,6 +15,7 @@ use super::{Evidence, roles};
 /// A job and everything known about it.
 pub(super) struct JobContext<'a> {
     pub(super) evidence: &'a Evidence<'a>,
+    pub(super) index: JobIndex,
     pub(super) job: &'a Job,
     /// The job's pairs, by key.
     pub(super) pairs: Vec<(PairKey, &'a PairHistory)>,
@@ -31,7 +32,7 @@ impl<'a> JobContext<'a> {
         let pairs = evidence.history.pairs.iter().filter(|(key, _)| of_job(key)).map(|(key, p)| (*key, p));
         let pairs: Vec<(PairKey, &PairHistory)> = pairs.collect();
         let roles = roles::resolve(job, &pairs);
-        Self { evidence, job, pairs, roles, ranks }
+        Self { evidence, index, job, pairs, roles, ranks }
     }
 
     /// The job's pods.

@@ -14,7 +14,7 @@ use crate::report::{Cause, CauseKind, FindingReport, FindingState, PairReport, P
 
 use super::attribution::{self, Attribution};
 use super::context::JobContext;
-use super::{health, sentence};
+use super::{health, mend, sentence};
 
 /// Another ephemeral port's success clears a failing one only when that one has been quiet for so long: a policy
 /// that opens part of the range lets some connections through while the others go on failing.
@@ -162,7 +162,7 @@ fn finding(
         cause: Cause { kind: cause, reason: reason(troubles), policies: blamed.into_iter().collect() },
         pairs: pairs(context, troubles),
         evidence: evidence(context, state, troubles).into_iter().chain(notes).collect(),
-        remedies: Vec::new(),
+        remedies: mend::remedies(context, Symptom::HardBlock, state, cause, troubles),
     }
 }
 

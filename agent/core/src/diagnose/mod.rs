@@ -5,6 +5,7 @@ mod attribution;
 mod context;
 mod hard_block;
 mod health;
+mod mend;
 mod roles;
 mod sentence;
 mod would_block;

@@ -1,11 +1,12 @@
 //! Pods whose label claims another zone than their node's: policies that trust the label then lock the wrong
 //! door, or open one that should be locked.
 
-use crate::facts::ZONE_LABEL;
 use crate::inventory::PodId;
+use crate::remedy::zone_claim::false_claims;
 use crate::report::{Cause, CauseKind, FindingReport, FindingState, Symptom};
 
 use super::context::JobContext;
+use super::mend;
 
 struct Claim {
     pod: PodId,
@@ -45,30 +46,24 @@ pub(super) fn findings(context: &JobContext<'_>) -> Option<FindingReport> {
     }
     let since = claims.iter().filter_map(|claim| inventory.pod(claim.pod).lease.from).min();
     let gone = claims.iter().all(|claim| !context.alive_at_end(claim.pod));
+    let state = if gone { FindingState::Ended } else { FindingState::Active };
     Some(FindingReport {
         symptom: Symptom::ZoneLabelMismatch,
-        state: if gone { FindingState::Ended } else { FindingState::Active },
+        state,
         since,
         last_seen: context.evidence.history.span.map(|span| span.last),
         summary,
         cause: Cause { kind: CauseKind::Label, reason: None, policies: Vec::new() },
         pairs: Vec::new(),
         evidence,
-        remedies: Vec::new(),
+        remedies: mend::remedies(context, Symptom::ZoneLabelMismatch, state, CauseKind::Label, &[]),
     })
 }
 
 fn claim(context: &JobContext<'_>, id: PodId) -> Option<Claim> {
     let inventory = context.evidence.inventory;
     let actual = inventory.zone_of(id)?;
-    let is_zone = |value: &str| {
-        inventory.nodes().values().filter_map(|node| node.zone.as_ref()).any(|zone| zone.name == value)
-    };
-    inventory.pod(id).labels.iter().find_map(|(key, value)| {
-        // Well-known keys always mean the zone; others only when their value is the name of one.
-        let well_known = key == ZONE_LABEL || key == "failure-domain.beta.kubernetes.io/zone";
-        let zone_like = key == "zone" || key.ends_with("/zone");
-        let lies = (well_known || (zone_like && is_zone(value))) && *value != actual.name;
-        lies.then(|| Claim { pod: id, key: key.clone(), claimed: value.clone(), actual: actual.name.clone() })
-    })
+    let (key, claimed) = false_claims(inventory, &inventory.pod(id).labels, &actual.name).next()?;
+    let (key, claimed) = (key.to_owned(), claimed.to_owned());
+    Some(Claim { pod: id, key, claimed, actual: actual.name.clone() })
 }

@@ -202,6 +202,12 @@ impl Inventory {
         (self.job(job).members.len() > 1).then_some((job, member))
     }
 
+    /// The object a user edits to change this pod; without any owner it is the pod itself.
+    #[must_use]
+    pub fn top_of(&self, pod: PodId) -> Option<&ObjectKey> {
+        self.jobs.top_of(pod.0 as usize)
+    }
+
     /// The zone a pod runs in; `None` when unknown.
     #[must_use]
     pub fn zone_of(&self, pod: PodId) -> Option<&Zone> {

@@ -18,7 +18,7 @@ mod suggest;
 mod systems;
 #[cfg(test)]
 mod tests;
-mod words;
+pub(crate) mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 

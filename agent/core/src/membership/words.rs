@@ -20,7 +20,7 @@ const SUFFIXES: &[(&str, Role)] = &[
 
 /// The role that a name tells: `gpu-worker`, `ml-master`, `rank-0`, `parameter-server`. The last telling word
 /// counts, as in `worker-leader`.
-pub(super) fn word(text: &str) -> Option<Role> {
+pub(crate) fn word(text: &str) -> Option<Role> {
     let text: String = text.chars().take(LONGEST).collect::<String>().to_ascii_lowercase();
     let tokens: Vec<&str> =
         text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|token| !token.is_empty()).collect();
@@ -58,12 +58,12 @@ fn rank(tokens: &[&str]) -> Option<u32> {
 }
 
 /// As [`word`], where the system lists all roles: one that is not known is another role, not a missing one.
-pub(super) fn closed_word(text: &str) -> Option<Role> {
+pub(crate) fn closed_word(text: &str) -> Option<Role> {
     Some(word(text).unwrap_or(Role::Other))
 }
 
 /// The name of a JobSet's replicated job. Initializers fetch data and models before the training starts.
-pub(super) fn replicated_job(text: &str) -> Option<Role> {
+pub(crate) fn replicated_job(text: &str) -> Option<Role> {
     if text.to_ascii_lowercase().contains("initializer") { Some(Role::Other) } else { word(text) }
 }
 
