@@ -77,7 +77,9 @@ pub fn yaml(document: &str) -> Result<Value, String> {
             max_events: usize::MAX,
             max_nodes: usize::MAX,
             max_total_scalar_bytes: usize::MAX,
+            max_recorded_anchor_events: 20_000,
         },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },
     };
     serde_saphyr::from_str_with_options(document, options).map_err(|e| e.to_string())
 }
