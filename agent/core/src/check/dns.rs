@@ -119,7 +119,7 @@ fn judge(world: &World, gang: &Gang<'_>, place: (usize, Option<Role>), answers: 
         })
         .collect();
     finding.policies = answers.policies.iter().cloned().collect();
-    finding.missing = answers.missing.iter().cloned().collect();
+    finding.missing = wording::joined(answers.missing.iter().cloned().collect());
     finding.evidence.extend(world.dns_assumed.then(|| assumed.to_owned()));
     finding.advice.push(
         "Allow egress to the pods k8s-app=kube-dns of namespace kube-system on UDP and TCP 53: the first egress rule that \

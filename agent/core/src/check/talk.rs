@@ -9,6 +9,7 @@ use super::gangs::{Gang, MemberPod};
 use super::report::{CheckFinding, CheckedPair, CheckedPolicy, MissingReport, Rule, Severity};
 use super::wording;
 use super::world::World;
+use super::zone_claim;
 use crate::membership::Role;
 use crate::policy::{Decision, Direction, Evaluator, Note, PairAnswer, Peer, Question, Verdict3};
 
@@ -181,9 +182,10 @@ fn judge(world: &World, gang: &Gang<'_>, ends: Ends, between: &Between) -> Optio
     finding.policies.sort();
     finding.policies.dedup();
     finding.missing.sort();
-    finding.missing.dedup();
+    finding.missing = wording::joined(finding.missing);
     finding.evidence.extend(by_whom(&finding.policies));
-    finding.advice = advice(&closed, &finding.missing, partly);
+    finding.advice = claims(world, gang, ends);
+    finding.advice.extend(advice(&closed, &finding.missing, partly));
     Some(finding)
 }
 
@@ -216,6 +218,21 @@ fn by_whom(policies: &[CheckedPolicy]) -> Vec<String> {
             "deny" => format!("{direction}: explicitly denied by {names}"),
             _ => format!("{direction}: default deny by {names}, and nothing allows it"),
         }
+    });
+    told.collect()
+}
+
+/// Ends that claim different zones in a label that policies select by: placement and label come before a policy.
+fn claims(world: &World, gang: &Gang<'_>, ends: Ends) -> Vec<String> {
+    let (Some(src), Some(dst)) = (gang.source(ends.0.0), gang.source(ends.1.0)) else { return Vec::new() };
+    let differs = src.labels.iter().filter_map(|(key, value)| Some((key, value, dst.labels.get(key)?)));
+    let differs = differs.filter(|(key, a, b)| a != b && zone_claim::claims_zone(world, key, a));
+    let keyed = differs.filter(|(key, ..)| !zone_claim::keyed_on(world, gang, key).is_empty());
+    let told = keyed.map(|(key, a, b)| {
+        format!(
+            "The policies select by the label {key}, and the two ends say {key}={a} and {key}={b}: place them in one zone and \
+             label them alike, before opening a policy."
+        )
     });
     told.collect()
 }

@@ -7,7 +7,7 @@ use crate::membership::Role;
 use crate::policy::{MissingAllow, Side};
 
 /// Labels that differ from pod to pod or change with every run: no rule should name them.
-const FLEETING: [&str; 12] = [
+const FLEETING: [&str; 19] = [
     "pod-template-hash",
     "controller-uid",
     "controller-revision-hash",
@@ -20,6 +20,13 @@ const FLEETING: [&str; 12] = [
     "replica-index",
     "task-index",
     "worker-index",
+    "operator-name",
+    "global-replicas",
+    "replicatedjob-replicas",
+    "job-index",
+    "queue-name",
+    "is-ray-node",
+    "job-namespace",
 ];
 
 pub(super) fn ports(range: (u16, u16)) -> String {
@@ -66,10 +73,32 @@ pub(super) fn missing(missing: &MissingAllow) -> MissingReport {
     }
 }
 
+/// Allows between the same ends in one, with all their ports.
+pub(super) fn joined(missing: Vec<MissingReport>) -> Vec<MissingReport> {
+    let mut joined: Vec<MissingReport> = Vec::new();
+    for mut one in missing {
+        let same = |other: &&mut MissingReport| {
+            (other.direction, other.protocol) == (one.direction, one.protocol)
+                && (&other.subject, &other.peer) == (&one.subject, &one.peer)
+        };
+        match joined.iter_mut().find(same) {
+            Some(other) => {
+                other.ports.append(&mut one.ports);
+                other.ports.sort_by_key(|port| port.split('-').next().and_then(|p| p.parse::<u32>().ok()));
+                other.ports.dedup();
+            }
+            None => joined.push(one),
+        }
+    }
+    joined
+}
+
 fn side(side: &Side) -> String {
     match side {
         Side::Pods { namespace, labels } => {
-            let lasting = |key: &str| !FLEETING.contains(&key.rsplit('/').next().unwrap_or(key));
+            // The old and the prefixed name of a Job say the same.
+            let twice = |key: &str| key == "job-name" && labels.contains_key("batch.kubernetes.io/job-name");
+            let lasting = |key: &str| !twice(key) && !FLEETING.contains(&key.rsplit('/').next().unwrap_or(key));
             let told = labels.iter().filter(|(key, _)| lasting(key)).map(|(key, value)| format!("{key}={value}"));
             let told: Vec<String> = told.collect();
             if told.is_empty() {

@@ -52,7 +52,7 @@ pub(super) fn findings(world: &World, gang: &Gang<'_>, places: &BTreeMap<usize, 
 }
 
 /// Well-known keys always mean the zone; others when their value is the name of one.
-fn claims_zone(world: &World, key: &str, value: &str) -> bool {
+pub(super) fn claims_zone(world: &World, key: &str, value: &str) -> bool {
     let zone_like = key == "zone" || key.ends_with("/zone");
     let named = world.nodes.iter().filter_map(|node| node.zone.as_ref()).any(|zone| zone.name == value);
     is_zone_key(key) || (zone_like && (named || world.nodes.is_empty()))
@@ -75,7 +75,7 @@ fn judge(places: &Places, claimed: &str) -> Option<(Severity, String)> {
 }
 
 /// The policies around the job whose selectors name this label.
-fn keyed_on(world: &World, gang: &Gang<'_>, key: &str) -> Vec<CheckedPolicy> {
+pub(super) fn keyed_on(world: &World, gang: &Gang<'_>, key: &str) -> Vec<CheckedPolicy> {
     let near = |namespace: Option<&str>| namespace.is_none_or(|namespace| namespace == gang.name.namespace);
     let mut policies = Vec::new();
     for (at, object) in world.objects.iter().enumerate() {
