@@ -159,7 +159,10 @@ impl Reading {
         let unreadable = |why: String| CheckError::Unreadable { path: path.to_owned(), why };
         if path == Path::new(STDIN) {
             let mut text = String::new();
-            std::io::stdin().take(MAX_STDIN).read_to_string(&mut text).map_err(|e| unreadable(e.to_string()))?;
+            std::io::stdin()
+                .take(MAX_STDIN)
+                .read_to_string(&mut text)
+                .map_err(|e| unreadable(e.to_string()))?;
             return self.named(Path::new("stdin"), &text);
         }
         if path.is_dir() {

@@ -10,7 +10,8 @@ use firedoor_core::check::{CheckFinding, CheckReport, JobName, Severity};
 /// # Errors
 /// When writing fails.
 pub fn write(report: &CheckReport, fail_on: Severity, mut to: impl Write) -> io::Result<()> {
-    let failing = |finding: &&CheckFinding| finding.severity != Severity::Unknown && finding.severity <= fail_on;
+    let failing =
+        |finding: &&CheckFinding| finding.severity != Severity::Unknown && finding.severity <= fail_on;
     let unknown = |finding: &&CheckFinding| finding.severity == Severity::Unknown;
     let failures = report.findings.iter().filter(failing).count();
     let skipped = report.findings.iter().filter(unknown).count();
@@ -18,14 +19,26 @@ pub fn write(report: &CheckReport, fail_on: Severity, mut to: impl Write) -> io:
         .jobs
         .iter()
         .map(|job| &job.name)
-        .filter(|name| !report.findings.iter().any(|f| f.job.as_ref() == Some(name) && (failing(&f) || unknown(&f))))
+        .filter(|name| {
+            !report.findings.iter().any(|f| f.job.as_ref() == Some(name) && (failing(&f) || unknown(&f)))
+        })
         .collect();
     let tests = failures + skipped + clean.len();
     writeln!(to, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
-    writeln!(to, r#"<testsuites name="firedoor check" tests="{tests}" failures="{failures}" errors="0" skipped="{skipped}">"#)?;
-    writeln!(to, r#"  <testsuite name="firedoor check" tests="{tests}" failures="{failures}" errors="0" skipped="{skipped}">"#)?;
+    writeln!(
+        to,
+        r#"<testsuites name="firedoor check" tests="{tests}" failures="{failures}" errors="0" skipped="{skipped}">"#
+    )?;
+    writeln!(
+        to,
+        r#"  <testsuite name="firedoor check" tests="{tests}" failures="{failures}" errors="0" skipped="{skipped}">"#
+    )?;
     for name in clean {
-        writeln!(to, r#"    <testcase classname="{}" name="members can talk"/>"#, escaped(&class(Some(name))))?;
+        writeln!(
+            to,
+            r#"    <testcase classname="{}" name="members can talk"/>"#,
+            escaped(&class(Some(name)))
+        )?;
     }
     for finding in report.findings.iter().filter(|finding| failing(finding) || unknown(finding)) {
         case(finding, &mut to)?;
@@ -49,7 +62,12 @@ fn class(job: Option<&JobName>) -> String {
 fn case(finding: &CheckFinding, to: &mut impl Write) -> io::Result<()> {
     let object = &finding.object;
     let name = format!("{} {} {}", finding.rule.as_str(), object.kind, object.name);
-    write!(to, r#"    <testcase classname="{}" name="{}""#, escaped(&class(finding.job.as_ref())), escaped(name.trim()))?;
+    write!(
+        to,
+        r#"    <testcase classname="{}" name="{}""#,
+        escaped(&class(finding.job.as_ref())),
+        escaped(name.trim())
+    )?;
     if let Some(file) = &object.file {
         write!(to, r#" file="{}" line="{}""#, escaped(file), object.line.unwrap_or(1))?;
     }
@@ -58,7 +76,8 @@ fn case(finding: &CheckFinding, to: &mut impl Write) -> io::Result<()> {
     if finding.severity == Severity::Unknown {
         writeln!(to, r#"      <skipped message="{message}"/>"#)?;
     } else {
-        let body: Vec<String> = finding.evidence.iter().chain(&finding.advice).map(|line| escaped(line)).collect();
+        let body: Vec<String> =
+            finding.evidence.iter().chain(&finding.advice).map(|line| escaped(line)).collect();
         let kind = finding.rule.as_str();
         writeln!(to, r#"      <failure type="{kind}" message="{message}">{}</failure>"#, body.join("\n"))?;
     }
@@ -89,6 +108,9 @@ mod tests {
 
     #[test]
     fn nothing_breaks_out_of_the_markup() {
-        assert_eq!(escaped("a<b> & \"c\" 'd'\u{1b}[31m\u{0}"), "a&lt;b&gt; &amp; &quot;c&quot; &apos;d&apos;\u{fffd}[31m\u{fffd}");
+        assert_eq!(
+            escaped("a<b> & \"c\" 'd'\u{1b}[31m\u{0}"),
+            "a&lt;b&gt; &amp; &quot;c&quot; &apos;d&apos;\u{fffd}[31m\u{fffd}"
+        );
     }
 }

@@ -57,7 +57,10 @@ fn result(finding: &CheckFinding) -> Value {
         if let Some(map) = place.as_object_mut() {
             let how = [policy.direction.unwrap_or_default(), policy.effect].join(" ");
             map.insert("id".to_owned(), json!(id));
-            map.insert("message".to_owned(), json!({"text": format!("{}: {}", policy.object.name, how.trim())}));
+            map.insert(
+                "message".to_owned(),
+                json!({"text": format!("{}: {}", policy.object.name, how.trim())}),
+            );
         }
         place
     });

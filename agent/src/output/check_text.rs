@@ -80,8 +80,12 @@ fn write_job(job: &CheckedJob, paint: &Paint, to: &mut impl Write) -> io::Result
             Some(zones) if zones.is_empty() => "no node takes them".to_owned(),
             Some(zones) => format!("in {}", zones.join(" or ")),
         };
-        let part = if template.template.is_empty() { String::new() } else { format!(" ({})", template.template) };
-        let line = format!("{} x {}, {} {}{part}: {zones}", template.pods, template.role, template.object.kind, template.object.name);
+        let part =
+            if template.template.is_empty() { String::new() } else { format!(" ({})", template.template) };
+        let line = format!(
+            "{} x {}, {} {}{part}: {zones}",
+            template.pods, template.role, template.object.kind, template.object.name
+        );
         writeln!(to, "  {}", shown(&line))?;
     }
     Ok(())
@@ -128,11 +132,17 @@ fn told(policy: &CheckedPolicy) -> String {
 fn allow(missing: &MissingReport) -> String {
     let towards = if missing.direction == "egress" { "to" } else { "from" };
     let ports = missing.ports.join(", ");
-    format!("{} allow on {} {towards} {}: {} {ports}", missing.direction, missing.subject, missing.peer, missing.protocol)
+    format!(
+        "{} allow on {} {towards} {}: {} {ports}",
+        missing.direction, missing.subject, missing.peer, missing.protocol
+    )
 }
 
 /// Text from outside, harmless for a terminal.
 fn shown(text: &str) -> String {
-    let harmful = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+    let harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+    };
     text.chars().map(|c| if harmful(c) { '\u{fffd}' } else { c }).collect()
 }

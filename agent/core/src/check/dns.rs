@@ -80,7 +80,12 @@ impl Answers {
     }
 }
 
-fn judge(world: &World, gang: &Gang<'_>, place: (usize, Option<Role>), answers: &Answers) -> Option<CheckFinding> {
+fn judge(
+    world: &World,
+    gang: &Gang<'_>,
+    place: (usize, Option<Role>),
+    answers: &Answers,
+) -> Option<CheckFinding> {
     let source = gang.source(place.0)?;
     let called = wording::pods(world, source, place.1);
     let object = world.object_at(source.object);
@@ -97,7 +102,8 @@ fn judge(world: &World, gang: &Gang<'_>, place: (usize, Option<Role>), answers: 
         return Some(finding);
     }
     // Over TCP only large answers come; the first question is always asked over UDP.
-    let severity = if answers.closed.contains_key(&Protocol::Udp) { Severity::Error } else { Severity::Warning };
+    let severity =
+        if answers.closed.contains_key(&Protocol::Udp) { Severity::Error } else { Severity::Warning };
     let port = world.dns.first().map_or(53, port);
     let protocols: Vec<String> = answers.closed.keys().map(|p| p.name().to_owned()).rev().collect();
     let summary = format!(

@@ -73,11 +73,13 @@ impl Gangs {
         };
         let is_top = |object: &Object| object.owners().is_empty();
         let works = |object: &Object| {
-            object.kind() == "TrainJob" || (!templates(object).is_empty() && !object.group().starts_with("trainer."))
+            object.kind() == "TrainJob"
+                || (!templates(object).is_empty() && !object.group().starts_with("trainer."))
         };
         let all = world.objects.iter().enumerate().filter(|(_, object)| is_top(object) && works(object));
         let tops: Vec<usize> = all.map(|(at, _)| at).collect();
-        let (own, other): (Vec<usize>, Vec<usize>) = tops.into_iter().partition(|at| world.origin(*at).is_some());
+        let (own, other): (Vec<usize>, Vec<usize>) =
+            tops.into_iter().partition(|at| world.origin(*at).is_some());
         let mut carriers = Vec::new();
         for at in if own.is_empty() { other } else { own } {
             let Some(object) = world.objects.get(at) else { continue };
@@ -162,7 +164,8 @@ impl Gangs {
     }
 
     fn looks_like_one_job(&self, sources: &BTreeSet<usize>, grouping: &Grouping) -> bool {
-        let pods = || self.pods.iter().zip(&self.from).filter(|(_, s)| sources.contains(s)).map(|(pod, _)| pod);
+        let pods =
+            || self.pods.iter().zip(&self.from).filter(|(_, s)| sources.contains(s)).map(|(pod, _)| pod);
         let alone = |pod: &Pod| {
             let kind = pod.owners.first().map(|owner| owner.kind.as_str());
             matches!(kind, None | Some("ReplicaSet" | "StatefulSet" | "ReplicationController"))
@@ -170,7 +173,9 @@ impl Gangs {
         if !pods().any(alone) {
             return false;
         }
-        let rendezvous = |pod: &Pod| ["MASTER_ADDR", "PET_MASTER_ADDR", "WORLD_SIZE"].iter().any(|v| pod.env.contains_key(*v));
+        let rendezvous = |pod: &Pod| {
+            ["MASTER_ADDR", "PET_MASTER_ADDR", "WORLD_SIZE"].iter().any(|v| pod.env.contains_key(*v))
+        };
         if sources.len() < 2 {
             return pods().filter(|pod| rendezvous(pod)).nth(1).is_some();
         }
@@ -197,9 +202,13 @@ impl Gangs {
         for &at in &self.without_runtime {
             let runtime = world.objects.get(at).and_then(|o| o.text("/spec/runtimeRef/name")).unwrap_or("?");
             let object = world.object_at(at);
-            let summary = format!("{} {}: its runtime {runtime} is not among the inputs", object.kind, object.name);
-            let mut finding = CheckFinding::new(Rule::RuntimeMissing, Severity::Unknown, None, object, summary);
-            finding.evidence.push("A TrainJob's pod templates are in its runtime, so its pods are not known.".to_owned());
+            let summary =
+                format!("{} {}: its runtime {runtime} is not among the inputs", object.kind, object.name);
+            let mut finding =
+                CheckFinding::new(Rule::RuntimeMissing, Severity::Unknown, None, object, summary);
+            finding
+                .evidence
+                .push("A TrainJob's pod templates are in its runtime, so its pods are not known.".to_owned());
             finding.advice.push(
                 "Add the runtime: kubectl get clustertrainingruntimes,trainingruntimes -A -o yaml".to_owned(),
             );
@@ -208,10 +217,18 @@ impl Gangs {
         for gang in self.gangs().filter(|gang| gang.job.id.kind == JobKind::Group) {
             let Some(key) = self.inferred.get(&gang.name.name) else { continue };
             let object = gang.first_object(world);
-            let summary =
-                format!("workloads with the label {key}={} were taken for one job of {} pods", gang.name.name, gang.job.members.len());
-            let mut finding =
-                CheckFinding::new(Rule::GroupedByLabel, Severity::Note, Some(gang.name.clone()), object, summary);
+            let summary = format!(
+                "workloads with the label {key}={} were taken for one job of {} pods",
+                gang.name.name,
+                gang.job.members.len()
+            );
+            let mut finding = CheckFinding::new(
+                Rule::GroupedByLabel,
+                Severity::Note,
+                Some(gang.name.clone()),
+                object,
+                summary,
+            );
             finding.advice.push(format!("Say so in the configuration: [jobs] groupBy = [\"{key}\"]"));
             findings.push(finding);
         }
@@ -282,6 +299,10 @@ impl<'g> Gang<'g> {
                 zones: places.get(&at).and_then(|places| places.zone_names()),
             })
         });
-        CheckedJob { name: self.name.clone(), members: self.job.members.len(), templates: templates.collect() }
+        CheckedJob {
+            name: self.name.clone(),
+            members: self.job.members.len(),
+            templates: templates.collect(),
+        }
     }
 }

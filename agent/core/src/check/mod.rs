@@ -21,8 +21,8 @@ use crate::object::Object;
 use crate::policy;
 
 pub use report::{
-    CheckFinding, CheckReport, CheckVerdict, CheckedJob, CheckedPair, CheckedPolicy, CheckedTemplate, EndAt, JobName,
-    MissingReport, ObjectAt, Rule, Severity,
+    CheckFinding, CheckReport, CheckVerdict, CheckedJob, CheckedPair, CheckedPolicy, CheckedTemplate, EndAt,
+    JobName, MissingReport, ObjectAt, Rule, Severity,
 };
 
 use gangs::Gangs;
@@ -81,7 +81,8 @@ pub fn check(sources: &[Source], options: &Options) -> CheckReport {
         jobs.push(gang.report(&world, &places));
     }
     if jobs.is_empty() && findings.iter().all(|finding| finding.severity != Severity::Unknown) {
-        let nobody = ObjectAt { kind: String::new(), namespace: None, name: String::new(), file: None, line: None };
+        let nobody =
+            ObjectAt { kind: String::new(), namespace: None, name: String::new(), file: None, line: None };
         let summary = "no job with more than one pod in the inputs: nothing was checked".to_owned();
         findings.push(CheckFinding::new(Rule::NothingToCheck, Severity::Unknown, None, nobody, summary));
     }

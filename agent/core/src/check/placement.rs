@@ -144,7 +144,8 @@ pub(super) fn eligible(world: &World, spec: &Value, constraint: &Value) -> Optio
         }
     }
     let taints = policy("nodeTaintsPolicy") == Some("Honor");
-    let tolerations = if taints { spec.get("tolerations").cloned() } else { Some(json!([{ "operator": "Exists" }])) };
+    let tolerations =
+        if taints { spec.get("tolerations").cloned() } else { Some(json!([{ "operator": "Exists" }])) };
     if let (Some(map), Some(tolerations)) = (bare.as_object_mut(), tolerations) {
         map.insert("tolerations".to_owned(), tolerations);
     }

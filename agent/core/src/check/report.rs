@@ -145,16 +145,22 @@ impl Rule {
     pub fn description(self) -> &'static str {
         match self {
             Self::TrafficDenied => "Network policies deny connections between members of one job.",
-            Self::EphemeralPortsClosed => "Network policies open only some of the ports that collectives choose from.",
+            Self::EphemeralPortsClosed => {
+                "Network policies open only some of the ports that collectives choose from."
+            }
             Self::DnsDenied => "Network policies deny a job's pods the cluster's name service.",
             Self::TrafficUnknown => "Whether members of one job may talk cannot be known.",
             Self::DnsUnknown => "Whether a job's pods may ask the cluster's name service cannot be known.",
-            Self::RuntimeMissing => "The runtime that holds a TrainJob's pod templates is not among the inputs.",
+            Self::RuntimeMissing => {
+                "The runtime that holds a TrainJob's pod templates is not among the inputs."
+            }
             Self::UnreadableInput => "A document could not be read.",
             Self::UnreadablePolicy => "A network policy could not be understood.",
             Self::NothingToCheck => "The inputs hold no job with more than one pod.",
             Self::Unschedulable => "No known node would take some of a job's pods.",
-            Self::ZoneSplitForced => "A constraint makes the scheduler put a job's pods into different zones.",
+            Self::ZoneSplitForced => {
+                "A constraint makes the scheduler put a job's pods into different zones."
+            }
             Self::ZoneSplit => "The scheduler may put a job's pods into different zones.",
             Self::ZoneLabel => "A pod label claims a zone that the placement does not guarantee.",
             Self::PlacementUnknown => "Where a job's pods may run cannot be known.",
@@ -303,7 +309,13 @@ pub struct CheckFinding {
 impl CheckFinding {
     /// A finding with nothing but a sentence.
     #[must_use]
-    pub fn new(rule: Rule, severity: Severity, job: Option<JobName>, object: ObjectAt, summary: String) -> Self {
+    pub fn new(
+        rule: Rule,
+        severity: Severity,
+        job: Option<JobName>,
+        object: ObjectAt,
+        summary: String,
+    ) -> Self {
         Self {
             rule,
             severity,

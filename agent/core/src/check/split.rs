@@ -27,7 +27,11 @@ impl Part<'_> {
     }
 }
 
-pub(super) fn findings(world: &World, gang: &Gang<'_>, places: &BTreeMap<usize, Places>) -> Vec<CheckFinding> {
+pub(super) fn findings(
+    world: &World,
+    gang: &Gang<'_>,
+    places: &BTreeMap<usize, Places>,
+) -> Vec<CheckFinding> {
     let parts = gang.sources().into_iter().filter_map(|(at, (count, role))| {
         Some(Part { source: gang.source(at)?, places: places.get(&at)?, count, role })
     });
@@ -44,7 +48,14 @@ pub(super) fn findings(world: &World, gang: &Gang<'_>, places: &BTreeMap<usize, 
     findings
 }
 
-fn finding(world: &World, gang: &Gang<'_>, part: &Part<'_>, rule: Rule, severity: Severity, text: String) -> CheckFinding {
+fn finding(
+    world: &World,
+    gang: &Gang<'_>,
+    part: &Part<'_>,
+    rule: Rule,
+    severity: Severity,
+    text: String,
+) -> CheckFinding {
     CheckFinding::new(rule, severity, Some(gang.name.clone()), world.object_at(part.source.object), text)
 }
 
@@ -55,7 +66,9 @@ fn unschedulable(world: &World, gang: &Gang<'_>, part: &Part<'_>) -> Option<Chec
     let summary = format!("no known node would take the {}", part.called(world));
     let mut finding = finding(world, gang, part, Rule::Unschedulable, Severity::Warning, summary);
     finding.evidence = kept_off(part);
-    finding.advice.push("Pods without a node wait, and the whole job with them; an autoscaler may still add one.".to_owned());
+    finding.advice.push(
+        "Pods without a node wait, and the whole job with them; an autoscaler may still add one.".to_owned(),
+    );
     Some(finding)
 }
 
@@ -66,23 +79,31 @@ fn kept_off(part: &Part<'_>) -> Vec<String> {
 fn split(world: &World, gang: &Gang<'_>, parts: &[Part<'_>]) -> Option<CheckFinding> {
     let first = parts.first()?;
     if let Some(why) = bonds::unknowable(world, parts) {
-        let summary = format!("whether the {} members land in one zone cannot be known: {why}", gang.job.members.len());
+        let summary =
+            format!("whether the {} members land in one zone cannot be known: {why}", gang.job.members.len());
         let mut finding = finding(world, gang, first, Rule::PlacementUnknown, Severity::Note, summary);
         if world.nodes.is_empty() {
             finding.advice.push("Add the nodes: kubectl get nodes -o yaml".to_owned());
         }
         return Some(finding);
     }
-    let known: Vec<&BTreeSet<crate::facts::Zone>> =
-        parts.iter().filter_map(|part| part.places.zones.as_ref()).filter(|zones| !zones.is_empty()).collect();
+    let known: Vec<&BTreeSet<crate::facts::Zone>> = parts
+        .iter()
+        .filter_map(|part| part.places.zones.as_ref())
+        .filter(|zones| !zones.is_empty())
+        .collect();
     let all: BTreeSet<&crate::facts::Zone> = known.iter().copied().flatten().collect();
     if all.len() < 2 {
         return None;
     }
     let apart = known.iter().enumerate().any(|(n, a)| known.iter().skip(n + 1).any(|b| a.is_disjoint(b)));
-    let names: Vec<String> = all.iter().map(|zone| zone.name.clone()).collect::<BTreeSet<_>>().into_iter().collect();
+    let names: Vec<String> =
+        all.iter().map(|zone| zone.name.clone()).collect::<BTreeSet<_>>().into_iter().collect();
     let summary = if apart {
-        format!("members of one job land in different zones ({}): no zone takes them all", wording::listed(&names))
+        format!(
+            "members of one job land in different zones ({}): no zone takes them all",
+            wording::listed(&names)
+        )
     } else {
         format!("the scheduler may put members of one job into different zones ({})", wording::listed(&names))
     };
@@ -104,7 +125,10 @@ fn split(world: &World, gang: &Gang<'_>, parts: &[Part<'_>]) -> Option<CheckFind
 
 /// The zone that takes the most demanding template, if there is just one.
 fn advice(parts: &[Part<'_>]) -> String {
-    let anchored = parts.iter().filter_map(|part| Some((part.count, part.places.only()?))).max_by_key(|(count, _)| *count);
+    let anchored = parts
+        .iter()
+        .filter_map(|part| Some((part.count, part.places.only()?)))
+        .max_by_key(|(count, _)| *count);
     match anchored {
         Some((_, zone)) => format!(
             "Pin all templates to {}: nodeSelector topology.kubernetes.io/zone: {}, with tolerations for the taints of its \

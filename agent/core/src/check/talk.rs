@@ -63,7 +63,8 @@ pub(super) fn findings(world: &World, gang: &Gang<'_>) -> Vec<CheckFinding> {
             let same = std::ptr::eq(src, dst);
             let peer = if same { dst.second.as_ref() } else { Some(&dst.first) };
             let Some(peer) = peer else { continue };
-            let pairs = if same { src.size.saturating_mul(src.size - 1) } else { src.size.saturating_mul(dst.size) };
+            let pairs =
+                if same { src.size.saturating_mul(src.size - 1) } else { src.size.saturating_mul(dst.size) };
             let entry = between.entry(((src.source, src.role), (dst.source, dst.role))).or_default();
             entry.pairs = entry.pairs.saturating_add(pairs);
             for ask in asker.asks(&src.first, peer) {
@@ -121,7 +122,9 @@ impl Answers {
         if closed {
             self.closed = self.closed.saturating_add(pairs);
         }
-        for (direction, decision) in [(Direction::Egress, answer.egress()), (Direction::Ingress, answer.ingress())] {
+        for (direction, decision) in
+            [(Direction::Egress, answer.egress()), (Direction::Ingress, answer.ingress())]
+        {
             match decision {
                 Decision::Open { .. } => {}
                 Decision::Unknown { reason } if !closed => {
@@ -152,7 +155,8 @@ fn named(
 }
 
 fn judge(world: &World, gang: &Gang<'_>, ends: Ends, between: &Between) -> Option<CheckFinding> {
-    let closed: Vec<(&Ask, &Answers)> = between.asked.iter().filter(|(_, answers)| answers.closed > 0).collect();
+    let closed: Vec<(&Ask, &Answers)> =
+        between.asked.iter().filter(|(_, answers)| answers.closed > 0).collect();
     if closed.is_empty() {
         return unknown(world, gang, ends, between);
     }
@@ -166,12 +170,16 @@ fn judge(world: &World, gang: &Gang<'_>, ends: Ends, between: &Between) -> Optio
     };
     let (src, dst) = (called(world, gang, ends.0), called(world, gang, ends.1));
     let ports: Vec<String> = closed.iter().map(|(ask, _)| ask.told()).collect();
-    let directions: BTreeSet<Direction> = closed.iter().flat_map(|(_, answers)| answers.directions.clone()).collect();
-    let sides: Vec<&str> = directions.iter().rev().map(|d| if *d == Direction::Egress { "egress" } else { "ingress" }).collect();
+    let directions: BTreeSet<Direction> =
+        closed.iter().flat_map(|(_, answers)| answers.directions.clone()).collect();
+    let sides: Vec<&str> =
+        directions.iter().rev().map(|d| if *d == Direction::Egress { "egress" } else { "ingress" }).collect();
     let verb = if sure { "cannot" } else { "could not" };
     let to = if ends.0 == ends.1 { "each other".to_owned() } else { dst };
-    let summary = format!("{src} {verb} reach {to} on {}: denied at {}", wording::listed(&ports), sides.join(" and "));
-    let object = gang.source(ends.0.0).map_or_else(|| gang.first_object(world), |s| world.object_at(s.object));
+    let summary =
+        format!("{src} {verb} reach {to} on {}: denied at {}", wording::listed(&ports), sides.join(" and "));
+    let object =
+        gang.source(ends.0.0).map_or_else(|| gang.first_object(world), |s| world.object_at(s.object));
     let mut finding = CheckFinding::new(rule, severity, Some(gang.name.clone()), object, summary);
     for (ask, answers) in &closed {
         finding.pairs.push(pair(world, gang, ends, ask, answers));
@@ -267,9 +275,15 @@ fn unknown(world: &World, gang: &Gang<'_>, ends: Ends, between: &Between) -> Opt
     let (src, dst) = (called(world, gang, ends.0), called(world, gang, ends.1));
     let to = if ends.0 == ends.1 { "each other".to_owned() } else { dst };
     let summary = format!("whether {src} can reach {to} on {} cannot be known", first.told());
-    let object = gang.source(ends.0.0).map_or_else(|| gang.first_object(world), |s| world.object_at(s.object));
-    let severity = if open.iter().any(|(ask, _)| ask.need != Need::Perhaps) { Severity::Unknown } else { Severity::Note };
-    let mut finding = CheckFinding::new(Rule::TrafficUnknown, severity, Some(gang.name.clone()), object, summary);
+    let object =
+        gang.source(ends.0.0).map_or_else(|| gang.first_object(world), |s| world.object_at(s.object));
+    let severity = if open.iter().any(|(ask, _)| ask.need != Need::Perhaps) {
+        Severity::Unknown
+    } else {
+        Severity::Note
+    };
+    let mut finding =
+        CheckFinding::new(Rule::TrafficUnknown, severity, Some(gang.name.clone()), object, summary);
     let reasons: BTreeSet<String> = open.iter().flat_map(|(_, answers)| answers.reasons.clone()).collect();
     finding.evidence.extend(reasons.into_iter().take(8));
     Some(finding)

@@ -59,7 +59,8 @@ fn what_is_applied_counts_more_than_what_is_there() {
     };
     let job = workload("Job", "train", json!({}), json!({}));
     let (closed, open) = (policy(json!([])), policy(json!([{}])));
-    let manifests = [source(job.clone(), Some("a")), source(open.clone(), Some("b")), source(closed.clone(), None)];
+    let manifests =
+        [source(job.clone(), Some("a")), source(open.clone(), Some("b")), source(closed.clone(), None)];
     assert_eq!(check(&manifests, &Options::default()).verdict, CheckVerdict::Open);
     let manifests = [source(job, Some("a")), source(closed, Some("b")), source(open, None)];
     let report = check(&manifests, &Options::default());
@@ -117,10 +118,15 @@ fn a_bare_coordinator_may_stay_out_of_collectives() {
 /// Whatever stands where a map or a list is expected: no answer is wrong enough to panic.
 #[test]
 fn odd_trees_do_no_harm() {
-    let job = workload("Job", "train", json!({"zone": "a"}), json!({"affinity": {"podAffinity": {
+    let job = workload(
+        "Job",
+        "train",
+        json!({"zone": "a"}),
+        json!({"affinity": {"podAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]},
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}},
-        "topologySpreadConstraints": [{"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "labelSelector": {}}]}));
+        "topologySpreadConstraints": [{"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "labelSelector": {}}]}),
+    );
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "a"}}});
     let mut places = Vec::new();
     collect(&job, String::new(), &mut places);

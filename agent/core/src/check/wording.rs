@@ -98,8 +98,10 @@ fn side(side: &Side) -> String {
         Side::Pods { namespace, labels } => {
             // The old and the prefixed name of a Job say the same.
             let twice = |key: &str| key == "job-name" && labels.contains_key("batch.kubernetes.io/job-name");
-            let lasting = |key: &str| !twice(key) && !FLEETING.contains(&key.rsplit('/').next().unwrap_or(key));
-            let told = labels.iter().filter(|(key, _)| lasting(key)).map(|(key, value)| format!("{key}={value}"));
+            let lasting =
+                |key: &str| !twice(key) && !FLEETING.contains(&key.rsplit('/').next().unwrap_or(key));
+            let told =
+                labels.iter().filter(|(key, _)| lasting(key)).map(|(key, value)| format!("{key}={value}"));
             let told: Vec<String> = told.collect();
             if told.is_empty() {
                 format!("pods of namespace {namespace}")

@@ -41,7 +41,8 @@ impl World {
     pub(super) fn new(sources: &[Source], options: &Options) -> Self {
         let mut places: BTreeMap<Target, usize> = BTreeMap::new();
         let (mut objects, mut origins): (Vec<Object>, Vec<Option<Origin>>) = (Vec::new(), Vec::new());
-        let (cluster, manifests): (Vec<&Source>, Vec<&Source>) = sources.iter().partition(|s| s.origin.is_none());
+        let (cluster, manifests): (Vec<&Source>, Vec<&Source>) =
+            sources.iter().partition(|s| s.origin.is_none());
         for source in cluster.into_iter().chain(manifests) {
             let object = identified(&in_namespace(&source.object, &options.namespace));
             match places.get(&Target::of(&object)).copied() {
@@ -106,7 +107,12 @@ impl World {
         )
     }
 
-    pub(super) fn policy(&self, policy: &PolicyRef, direction: Direction, effect: &'static str) -> CheckedPolicy {
+    pub(super) fn policy(
+        &self,
+        policy: &PolicyRef,
+        direction: Direction,
+        effect: &'static str,
+    ) -> CheckedPolicy {
         CheckedPolicy { object: self.policy_object(policy), direction: Some(direction.as_str()), effect }
     }
 
@@ -117,7 +123,9 @@ impl World {
             let object = self.policy_object(&rejected.policy);
             let mut finding =
                 CheckFinding::new(Rule::UnreadablePolicy, Severity::Warning, None, object, summary);
-            finding.advice.push("What it allows or denies is left open; the API server would refuse it.".to_owned());
+            finding
+                .advice
+                .push("What it allows or denies is left open; the API server would refuse it.".to_owned());
             finding
         });
         rejected.collect()
@@ -146,7 +154,8 @@ fn name_service(objects: &[Object]) -> Vec<Pod> {
         _ => Vec::new(),
     };
     let near = |object: &&Object| matches!(object.namespace(), Some("kube-system" | "openshift-dns"));
-    let mut pods: Vec<Pod> = objects.iter().filter(near).flat_map(own).filter_map(|o| Pod::from_object(&o)).collect();
+    let mut pods: Vec<Pod> =
+        objects.iter().filter(near).flat_map(own).filter_map(|o| Pod::from_object(&o)).collect();
     pods.retain(|pod| is_dns(&pod.labels, &pod.namespace));
     pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     // All are replicas of one workload; policies do not tell more than a few of them apart.

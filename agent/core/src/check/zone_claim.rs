@@ -22,7 +22,11 @@ const POLICIES: [&str; 5] = [
     "BaselineAdminNetworkPolicy",
 ];
 
-pub(super) fn findings(world: &World, gang: &Gang<'_>, places: &BTreeMap<usize, Places>) -> Vec<CheckFinding> {
+pub(super) fn findings(
+    world: &World,
+    gang: &Gang<'_>,
+    places: &BTreeMap<usize, Places>,
+) -> Vec<CheckFinding> {
     let mut findings = Vec::new();
     for (at, (_, role)) in gang.sources() {
         let (Some(source), Some(places)) = (gang.source(at), places.get(&at)) else { continue };
@@ -30,7 +34,8 @@ pub(super) fn findings(world: &World, gang: &Gang<'_>, places: &BTreeMap<usize, 
             let Some((severity, why)) = judge(places, value) else { continue };
             let policies = keyed_on(world, gang, key);
             // Without nodes it only matters where a policy trusts it.
-            let severity = if severity == Severity::Note && !policies.is_empty() { Severity::Warning } else { severity };
+            let severity =
+                if severity == Severity::Note && !policies.is_empty() { Severity::Warning } else { severity };
             let called = wording::pods(world, source, role);
             let summary = format!("the label {key}={value} of the {called} claims a zone that {why}");
             let object = world.object_at(source.object);
@@ -61,7 +66,10 @@ pub(super) fn claims_zone(world: &World, key: &str, value: &str) -> bool {
 /// What is wrong with the claim, if anything.
 fn judge(places: &Places, claimed: &str) -> Option<(Severity, String)> {
     let Some(names) = places.zone_names() else {
-        return Some((Severity::Note, "nothing in the manifest gives; where its pods land is not known".to_owned()));
+        return Some((
+            Severity::Note,
+            "nothing in the manifest gives; where its pods land is not known".to_owned(),
+        ));
     };
     if names.is_empty() || names == [claimed] {
         return None;
@@ -79,8 +87,15 @@ pub(super) fn keyed_on(world: &World, gang: &Gang<'_>, key: &str) -> Vec<Checked
     let near = |namespace: Option<&str>| namespace.is_none_or(|namespace| namespace == gang.name.namespace);
     let mut policies = Vec::new();
     for (at, object) in world.objects.iter().enumerate() {
-        if POLICIES.contains(&object.kind()) && near(object.namespace()) && names(object.value(), key, DEEPEST) {
-            policies.push(CheckedPolicy { object: world.object_at(at), direction: None, effect: "selects-label" });
+        if POLICIES.contains(&object.kind())
+            && near(object.namespace())
+            && names(object.value(), key, DEEPEST)
+        {
+            policies.push(CheckedPolicy {
+                object: world.object_at(at),
+                direction: None,
+                effect: "selects-label",
+            });
         }
     }
     policies.sort();
@@ -90,7 +105,8 @@ pub(super) fn keyed_on(world: &World, gang: &Gang<'_>, key: &str) -> Vec<Checked
 fn names(value: &Value, key: &str, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     // Cilium's selectors may say where a label comes from.
-    let is_it = |written: &str| ["", "k8s:", "any:"].iter().any(|source| written.strip_prefix(source) == Some(key));
+    let is_it =
+        |written: &str| ["", "k8s:", "any:"].iter().any(|source| written.strip_prefix(source) == Some(key));
     match value {
         Value::Array(items) => items.iter().any(|item| names(item, key, depth)),
         Value::Object(fields) => fields.iter().any(|(field, value)| match (field.as_str(), value) {

@@ -73,7 +73,9 @@ pub(super) fn together(world: &World, gang: &Gang<'_>, parts: &[Part<'_>]) -> bo
         for (part, selected) in &terms {
             // Everyone selected wants to be with everyone selected: the first one decides for all.
             let mutual = selected.contains(part)
-                && selected.iter().all(|other| terms.iter().any(|(p, s)| p == other && s.is_superset(selected)));
+                && selected
+                    .iter()
+                    .all(|other| terms.iter().any(|(p, s)| p == other && s.is_superset(selected)));
             if mutual {
                 for other in selected {
                     bonds.make_whole(*other);
@@ -98,14 +100,18 @@ pub(super) fn unknowable(world: &World, parts: &[Part<'_>]) -> Option<String> {
         topology.is_some_and(|topology| topology.get("mode").and_then(Value::as_str) != Some("soft"))
     });
     if volcano {
-        return Some("Volcano's networkTopology keeps them in one HyperNode, and its zone is not known".to_owned());
+        return Some(
+            "Volcano's networkTopology keeps them in one HyperNode, and its zone is not known".to_owned(),
+        );
     }
     if world.nodes.is_empty() {
         let open = parts.iter().any(|part| part.places.zones.is_none());
         return open.then(|| "no nodes in the inputs".to_owned());
     }
     if parts.iter().any(|part| part.places.claims_devices) {
-        return Some("the pods claim devices (resourceClaims), and which nodes have them is not known".to_owned());
+        return Some(
+            "the pods claim devices (resourceClaims), and which nodes have them is not known".to_owned(),
+        );
     }
     let unzoned = parts.iter().any(|part| part.places.zones.is_none());
     unzoned.then(|| "some nodes that would take them do not tell their zone".to_owned())
@@ -145,7 +151,8 @@ fn grouped(world: &World, a: &Part<'_>, b: &Part<'_>) -> bool {
 fn affinities(world: &World, gang: &Gang<'_>, parts: &[Part<'_>]) -> Vec<(usize, BTreeSet<usize>)> {
     let mut found = Vec::new();
     for (at, part) in parts.iter().enumerate() {
-        let terms = part.source.spec.pointer("/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution");
+        let terms =
+            part.source.spec.pointer("/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution");
         for term in terms.and_then(Value::as_array).into_iter().flatten() {
             let key = term.get("topologyKey").and_then(Value::as_str).unwrap_or_default();
             if within_zone(world, key) {

@@ -41,7 +41,11 @@ impl Ask {
 
     /// The ports, as the policies are asked.
     pub(super) fn question(&self) -> Ports {
-        if self.need == Need::Rendezvous { Ports::One(self.first) } else { Ports::Range(self.first, self.last) }
+        if self.need == Need::Rendezvous {
+            Ports::One(self.first)
+        } else {
+            Ports::Range(self.first, self.last)
+        }
     }
 
     pub(super) fn ports(&self) -> String {
@@ -58,7 +62,8 @@ impl Ask {
 
     /// How much of it is closed.
     pub(super) fn evidence(&self, closed: u64, pairs: u64, open: &BTreeSet<(u16, u16)>) -> Vec<String> {
-        let mut lines = vec![format!("{}: closed for {closed} of {pairs} ordered pairs of pods", self.told())];
+        let mut lines =
+            vec![format!("{}: closed for {closed} of {pairs} ordered pairs of pods", self.told())];
         if !open.is_empty() {
             let all = wording::width((self.first, self.last));
             let some: u32 = open.iter().map(|range| wording::width(*range)).sum();
@@ -142,7 +147,9 @@ impl Asker {
             let selector = service.selector.as_ref();
             selector.is_some_and(|s| s.iter().all(|(key, value)| dst.pod.labels.get(key) == Some(value)))
         });
-        for port in serving.flat_map(|service| &service.ports).filter(|p| !p.name.as_deref().is_some_and(watched)) {
+        for port in
+            serving.flat_map(|service| &service.ports).filter(|p| !p.name.as_deref().is_some_and(watched))
+        {
             asks.extend(port.target.map(|target| Ask::one(port.protocol, target)));
         }
         asks
@@ -154,7 +161,9 @@ impl Asker {
             // The launcher only starts the others, which then call back.
             JobKind::MPIJob if bare(src) && self.accelerated => None,
             // Ray's workers and head pick ports for each other whatever they compute with.
-            JobKind::MPIJob | JobKind::RayCluster | JobKind::RayJob | JobKind::RayService => Some(Need::Collectives),
+            JobKind::MPIJob | JobKind::RayCluster | JobKind::RayJob | JobKind::RayService => {
+                Some(Need::Collectives)
+            }
             _ if self.accelerated && (bare(src) || bare(dst)) => Some(Need::Perhaps),
             _ => Some(Need::Collectives),
         }
@@ -164,7 +173,18 @@ impl Asker {
 /// Ports for people and monitors, which no member connects to.
 fn watched(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["metric", "health", "prom", "dashboard", "probe", "debug", "tensorboard", "notebook", "profil", "exporter"]
-        .iter()
-        .any(|word| name.contains(word))
+    [
+        "metric",
+        "health",
+        "prom",
+        "dashboard",
+        "probe",
+        "debug",
+        "tensorboard",
+        "notebook",
+        "profil",
+        "exporter",
+    ]
+    .iter()
+    .any(|word| name.contains(word))
 }
