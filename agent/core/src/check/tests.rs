@@ -1,3 +1,5 @@
+//! What is awkward to write as a golden case: grouping, precedence, size, and odd input.
+
 use serde_json::{Value, json};
 
 use super::*;
