@@ -49,7 +49,10 @@ pub(crate) struct World {
 /// One end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    Pod { namespace: String, name: String },
+    Pod {
+        namespace: String,
+        name: String,
+    },
     /// An address outside the cluster; `None`: some address.
     World(Option<IpAddr>),
     /// The node on which the other end runs.
@@ -120,7 +123,10 @@ pub(crate) enum Peer<'a> {
     /// A pod with a network namespace of its own.
     Pod(&'a Value),
     /// A node, or a pod in a node's network namespace.
-    Node { local: bool, ip: Option<IpAddr> },
+    Node {
+        local: bool,
+        ip: Option<IpAddr>,
+    },
     World(Option<IpAddr>),
     KubeApiserver,
 }

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::engine::Engine;
 use crate::reference::{End, Mode, Outcome, Plugin, World, reference, reference_range};
 
 #[derive(Deserialize)]
@@ -73,7 +74,8 @@ fn by_reference(world: &World, question: &Question<'_>) -> [Given; 2] {
     if ports.0 == ports.1 {
         return reference(world, src, dst, protocol, ports.0).map(|outcome| Given { outcome, open: None });
     }
-    reference_range(world, src, dst, protocol, *ports).map(|(outcome, open)| Given { outcome, open: Some(open) })
+    reference_range(world, src, dst, protocol, *ports)
+        .map(|(outcome, open)| Given { outcome, open: Some(open) })
 }
 
 const FILES: [(&str, &str); 6] = [
@@ -91,16 +93,25 @@ fn wrong_answers(evaluate: impl Fn(&World, &Question<'_>) -> [Given; 2]) -> Vec<
     for (file, text) in FILES {
         let file_of_cases: File = serde_saphyr::from_str(text).unwrap_or_else(|e| panic!("{file}: {e}"));
         for case in &file_of_cases.cases {
-            assert!(!case.source.is_empty() && !case.ask.is_empty(), "{file}, {}: no source or question", case.name);
+            assert!(
+                !case.source.is_empty() && !case.ask.is_empty(),
+                "{file}, {}: no source or question",
+                case.name
+            );
             let world = world_of(case, &file_of_cases.cluster);
             for ask in &case.ask {
                 let (src, dst) = (end(&ask.from), end(&ask.to));
                 let (protocol, ports) = protocol_and_ports(&ask.on);
                 let [egress, ingress] = evaluate(&world, &Question { src: &src, dst: &dst, protocol, ports });
-                for (way, expected, given) in [("egress", &ask.egress, egress), ("ingress", &ask.ingress, ingress)] {
+                for (way, expected, given) in
+                    [("egress", &ask.egress, egress), ("ingress", &ask.ingress, ingress)]
+                {
                     if !agrees(expected, &given) {
                         let question = format!("{} -> {} on {}", ask.from, ask.to, ask.on);
-                        wrong.push(format!("{file}, {}: {question}: {way} is {expected}, not {given:?}", case.name));
+                        wrong.push(format!(
+                            "{file}, {}: {question}: {way} is {expected}, not {given:?}",
+                            case.name
+                        ));
                     }
                 }
             }
@@ -158,7 +169,8 @@ fn protocol_and_ports(text: &str) -> (&str, (u16, u16)) {
 
 fn range(text: &str) -> (u16, u16) {
     let number = |text: &str| text.parse().expect("a port");
-    text.split_once('-').map_or_else(|| (number(text), number(text)), |(low, high)| (number(low), number(high)))
+    text.split_once('-')
+        .map_or_else(|| (number(text), number(text)), |(low, high)| (number(low), number(high)))
 }
 
 fn names(list: &str) -> Vec<String> {
@@ -180,7 +192,9 @@ fn agrees(expected: &str, given: &Given) -> bool {
         }
         Outcome::Closed { default_deny, denied_by } => {
             let (closed, ports) = match closed.and_then(|closed| closed.split_once(", open ")) {
-                Some((closed, ports)) => (Some(closed), Some(ports.split(", ").map(range).collect::<Vec<_>>())),
+                Some((closed, ports)) => {
+                    (Some(closed), Some(ports.split(", ").map(range).collect::<Vec<_>>()))
+                }
                 None => (closed, None),
             };
             denied.map_or_else(Vec::new, names) == *denied_by
@@ -197,6 +211,12 @@ fn reference_answers_as_derived_by_hand() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+#[test]
+fn engine_answers_as_derived_by_hand() {
+    let wrong = wrong_answers(|world, question| Engine::new(world).ask(question));
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 /// The table is only worth something while it is large and its answers are of every kind.
 #[test]
 fn the_table_is_broad() {
@@ -206,8 +226,11 @@ fn the_table_is_broad() {
         let file_of_cases: File = serde_saphyr::from_str(text).unwrap_or_else(|e| panic!("{file}: {e}"));
         for case in file_of_cases.cases {
             for answer in case.ask.iter().flat_map(|ask| [&ask.egress, &ask.ingress]) {
-                let kind = ["open", "closed", "denied", "unknown"].iter().find(|kind| answer.starts_with(**kind));
-                *kinds.entry(kind.unwrap_or_else(|| panic!("{file}, {}: {answer}", case.name))).or_default() += 1;
+                let kind =
+                    ["open", "closed", "denied", "unknown"].iter().find(|kind| answer.starts_with(**kind));
+                *kinds
+                    .entry(kind.unwrap_or_else(|| panic!("{file}, {}: {answer}", case.name)))
+                    .or_default() += 1;
             }
             assert!(cases.insert(format!("{file}, {}", case.name)), "{file}, {}: twice", case.name);
         }

@@ -45,6 +45,11 @@ pub(crate) fn fields(entries: Vec<(&str, Option<Value>)>) -> Value {
     Value::Object(present.collect::<Map<_, _>>())
 }
 
+/// A namespace, mostly the same one, so that policies and pods meet.
+pub(crate) fn namespace() -> impl Strategy<Value = &'static str> + Clone {
+    prop_oneof![5 => Just("ml"), 2 => Just("ops"), 1 => Just("web")]
+}
+
 pub(crate) fn one_of(words: &'static [&'static str]) -> impl Strategy<Value = &'static str> + Clone {
     select(words)
 }
@@ -106,18 +111,20 @@ where
 }
 
 fn pod(name: &'static str, ip: &'static str, host_network: bool) -> impl Strategy<Value = Value> {
-    let labels = KEYS.map(|key| (Just(key), prop::option::weighted(0.75, select(&VALUES[..]))));
+    let labels = KEYS.map(|key| (Just(key), prop::option::weighted(0.8, value())));
     let declared = PORT_NAMES.map(|name| {
         let port = (select(&PORTS[..]), one_of(&["TCP", "TCP", "UDP"]));
-        prop::option::weighted(if host_network { 0.0 } else { 0.6 }, port).prop_map(move |port| {
-            let (number, protocol) = port?;
+        prop::option::weighted(0.6, port).prop_map(move |port| {
+            // Whether a name declared by a hostNetwork pod counts for its node is not documented.
+            let (number, protocol) = port.filter(|_| !host_network)?;
             Some(json!({"name": name, "containerPort": number, "protocol": protocol}))
         })
     });
     let account = prop::option::of(one_of(&["default", "trainer"]));
-    (one_of(&NAMESPACES), one_of(&["n1", "n2"]), labels, declared, account).prop_map(
+    (namespace(), one_of(&["n1", "n2"]), labels, declared, account).prop_map(
         move |(namespace, node, labels, declared, account)| {
-            let labels = fields(labels.into_iter().map(|(key, value)| (key, value.map(|v| json!(v)))).collect());
+            let labels =
+                fields(labels.into_iter().map(|(key, value)| (key, value.map(|v| json!(v)))).collect());
             let ports: Vec<Value> = declared.into_iter().flatten().collect();
             // A hostNetwork pod has its node's address.
             let ip = match (host_network, node) {
@@ -138,6 +145,11 @@ fn pod(name: &'static str, ip: &'static str, host_network: bool) -> impl Strateg
             })
         },
     )
+}
+
+/// A label's value, mostly the same one.
+fn value() -> impl Strategy<Value = &'static str> + Clone {
+    prop_oneof![3 => Just("a"), 2 => Just("b")]
 }
 
 /// The two services that `toServices` may name: one with a selector, one without.
@@ -187,15 +199,16 @@ fn named(mut policies: Vec<Value>) -> Vec<Value> {
 /// A world of one plugin with the policies that it knows.
 pub(crate) fn world() -> impl Strategy<Value = World> {
     let under_cilium = {
-        let policy = prop_oneof![3 => cilium::policy(false), 2 => cilium::policy(true), 2 => kubernetes::policy()];
+        let policy =
+            prop_oneof![3 => cilium::policy(false), 2 => cilium::policy(true), 2 => kubernetes::policy()];
         let version = select(vec![None, Some((1, 15)), Some((1, 16)), Some((1, 18)), Some((1, 19))]);
         let mode = prop_oneof![16 => Just(Mode::Default), 1 => Just(Mode::Always), 1 => Just(Mode::Never)];
-        (version, mode, prop::collection::vec(policy, 0..=4))
+        (version, mode, prop::collection::vec(policy, 1..=5))
             .prop_map(|(version, mode, policies)| (Plugin::Cilium, mode, version, policies))
     };
     let under_another = (
-        prop::collection::vec(kubernetes::policy(), 0..=3),
-        subsequence(vec![0, 7, 1000], 0..=2).prop_flat_map(|priorities| {
+        prop::collection::vec(kubernetes::policy(), 0..=4),
+        subsequence(vec![0, 7, 1000], 0..=3).prop_flat_map(|priorities| {
             priorities.into_iter().map(|p| admin::policy(Some(p))).collect::<Vec<_>>()
         }),
         prop::collection::vec(admin::policy(None), 0..=1),
@@ -211,16 +224,15 @@ pub(crate) fn world() -> impl Strategy<Value = World> {
     })
 }
 
-/// Every end of a world: its pods, two addresses outside, and its nodes as seen by another end.
-pub(crate) fn ends(world: &World) -> Vec<End> {
-    let pods = world.objects.iter().filter(|o| o["kind"] == "Pod").map(crate::reference::selector::end_of);
+/// Ends that are not pods: two addresses outside, nodes as seen by another end, the API server.
+pub(crate) fn others() -> impl Strategy<Value = Vec<End>> {
     let ip = |text: &str| text.parse().ok();
-    pods.chain([
+    let all = vec![
         End::World(ip("203.0.113.7")),
         End::World(ip("2001:db8::7")),
         End::Host(ip("10.0.0.1")),
         End::RemoteNode(ip("10.0.0.2")),
         End::KubeApiserver,
-    ])
-    .collect()
+    ];
+    subsequence(all, 2..=2)
 }

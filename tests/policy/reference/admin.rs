@@ -11,7 +11,8 @@ use super::{Connection, Direction, Outcome, Peer, Tri, declares, kubernetes, lis
 pub(crate) fn evaluate(connection: &Connection<'_>) -> Outcome {
     let mut admins: Vec<&Value> = of_kind(connection, "AdminNetworkPolicy");
     admins.sort_by_key(|policy| policy["spec"]["priority"].as_i64());
-    let rules: Vec<(&Value, &Value)> = admins.iter().flat_map(|policy| rules_of(policy, connection)).collect();
+    let rules: Vec<(&Value, &Value)> =
+        admins.iter().flat_map(|policy| rules_of(policy, connection)).collect();
     first_match(connection, &rules, &|| network_policies(connection))
 }
 
@@ -106,7 +107,8 @@ fn rule_matches(rule: &Value, connection: &Connection<'_>) -> Tri {
     let peers = list(rule, peers).into_iter().flatten();
     let peer = peers.fold(Tri::No, |found, item| found.or(peer_matches(item, connection)));
     // "If Ports is not set then the rule does not filter traffic via port."
-    let port = list(rule, "ports").is_none_or(|items| items.iter().any(|item| port_matches(item, connection)));
+    let port =
+        list(rule, "ports").is_none_or(|items| items.iter().any(|item| port_matches(item, connection)));
     peer.and(port.into())
 }
 
@@ -129,9 +131,8 @@ fn peer_matches(item: &Value, connection: &Connection<'_>) -> Tri {
 }
 
 fn port_matches(item: &Value, connection: &Connection<'_>) -> bool {
-    let protocol = |entry: &Value| {
-        entry.get("protocol").and_then(Value::as_str).unwrap_or("TCP") == connection.protocol
-    };
+    let protocol =
+        |entry: &Value| entry.get("protocol").and_then(Value::as_str).unwrap_or("TCP") == connection.protocol;
     let port = u64::from(connection.port);
     if let Some(number) = item.get("portNumber") {
         protocol(number) && number["port"].as_u64() == Some(port)

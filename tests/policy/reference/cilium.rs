@@ -145,16 +145,19 @@ fn entry_matches(policy: &Value, entry: &Value, connection: &Connection<'_>) -> 
     let ports = list(entry, "toPorts").filter(|rules| !rules.is_empty());
     // An empty, non-null list selects nobody (pkg/policy/utils, mergeEndpointSelectors: "explicitly check for empty
     // non-nil slices, it should not result in any identity being selected").
-    if ["Endpoints", "Entities", "CIDR", "CIDRSet", "Nodes"].iter().any(|k| member(k).is_some_and(Vec::is_empty)) {
+    if ["Endpoints", "Entities", "CIDR", "CIDRSet", "Nodes"]
+        .iter()
+        .any(|k| member(k).is_some_and(Vec::is_empty))
+    {
         return Tri::No;
     }
     let kinds = ["Endpoints", "Entities", "CIDR", "CIDRSet", "Nodes", "FQDNs", "Services", "Groups"];
     let l3 = kinds.iter().any(|kind| member(kind).is_some_and(|items| !items.is_empty()));
     let peer = if l3 {
-        kinds.iter().flat_map(|kind| member(kind).into_iter().flatten().map(move |item| (*kind, item))).fold(
-            Tri::No,
-            |found, (kind, item)| found.or(peer_matches(policy, kind, item, connection)),
-        )
+        kinds
+            .iter()
+            .flat_map(|kind| member(kind).into_iter().flatten().map(move |item| (*kind, item)))
+            .fold(Tri::No, |found, (kind, item)| found.or(peer_matches(policy, kind, item, connection)))
     } else {
         // No peer member: with ports the rule is for all peers, without ports it is empty and matches nothing
         // (Cilium layer3, "Ingress/Egress Default Deny": `- {}`; layer4: ports without peers).
@@ -241,7 +244,8 @@ fn endpoint_matches(policy: &Value, selector: &Value, connection: &Connection<'_
             wanted.push((key, "In".to_owned(), vec![text(policy, "/metadata/namespace").to_owned()]));
         }
     }
-    let reserved_identity = |key: &str| vec![Label { source: "reserved", key: key.to_owned(), value: String::new() }];
+    let reserved_identity =
+        |key: &str| vec![Label { source: "reserved", key: key.to_owned(), value: String::new() }];
     let identity = match connection.peer {
         Peer::Pod(pod) => pod_identity(connection, pod),
         Peer::Node { local: true, .. } => reserved_identity("host"),
@@ -267,7 +271,8 @@ fn service_matches(policy: &Value, item: &Value, connection: &Connection<'_>) ->
             && by_labels.is_none_or(|s| selects(&s["selector"], &labels(service)))
     });
     chosen.fold(Tri::No, |found, service| {
-        let selector = service.pointer("/spec/selector").filter(|s| s.as_object().is_some_and(|m| !m.is_empty()));
+        let selector =
+            service.pointer("/spec/selector").filter(|s| s.as_object().is_some_and(|m| !m.is_empty()));
         found.or(match (selector, connection.peer) {
             (None, peer) => outside_maybe(peer),
             (Some(selector), Peer::Pod(pod)) if connection.world.version.is_none_or(|v| v >= (1, 17)) => {
@@ -306,7 +311,8 @@ fn pod_identity(connection: &Connection<'_>, pod: &Value) -> Vec<Label> {
     let label = |key: String, value: String| Label { source: "k8s", key, value };
     let namespace = text(pod, "/metadata/namespace");
     let account = pod.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or("default");
-    let relevant = labels(pod).into_iter().filter(|(key, _)| identity_relevant(key, connection.world.version));
+    let relevant =
+        labels(pod).into_iter().filter(|(key, _)| identity_relevant(key, connection.world.version));
     let of_namespace = namespace_labels(connection.world, namespace).into_iter();
     let mut all: Vec<Label> = relevant.map(|(key, value)| label(key, value)).collect();
     all.extend(of_namespace.map(|(key, value)| label(format!("{NAMESPACE_LABELS}{key}"), value)));
@@ -334,7 +340,8 @@ pub(crate) fn identity_relevant(key: &str, version: Option<(u16, u16)>) -> bool 
         "annotation",
         "etcd_node",
     ];
-    let topology = version.is_none_or(|version| version >= (1, 19)) && key.starts_with("topology.kubernetes.io");
+    let topology =
+        version.is_none_or(|version| version >= (1, 19)) && key.starts_with("topology.kubernetes.io");
     !topology && !EXCLUDED.iter().any(|start| key.starts_with(start)) && !key.contains("beta.kubernetes.io")
 }
 

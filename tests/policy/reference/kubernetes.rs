@@ -36,7 +36,9 @@ fn has_type(spec: &Value, direction: Direction) -> bool {
             let wanted = if direction == Direction::Egress { "Egress" } else { "Ingress" };
             types.iter().any(|t| t == wanted)
         }
-        None => direction == Direction::Ingress || list(spec, "egress").is_some_and(|rules| !rules.is_empty()),
+        None => {
+            direction == Direction::Ingress || list(spec, "egress").is_some_and(|rules| !rules.is_empty())
+        }
     }
 }
 
@@ -51,7 +53,9 @@ pub(crate) fn allows(policy: &Value, connection: &Connection<'_>) -> Tri {
         // "If this field is empty or missing, this rule matches all sources / destinations" and "all ports".
         let peer = match list(rule, peers).filter(|items| !items.is_empty()) {
             None => Tri::Yes,
-            Some(items) => items.iter().fold(Tri::No, |any, item| any.or(peer_matches(policy, item, connection))),
+            Some(items) => {
+                items.iter().fold(Tri::No, |any, item| any.or(peer_matches(policy, item, connection)))
+            }
         };
         let port = match list(rule, "ports").filter(|items| !items.is_empty()) {
             None => true,
@@ -74,7 +78,8 @@ fn peer_matches(policy: &Value, item: &Value, connection: &Connection<'_>) -> Tr
         // "podSelector alone selects pods in the policy's own namespace".
         None => namespace == text(policy, "/metadata/namespace"),
     };
-    let pod_fits = given("podSelector").is_none_or(|selector| selects(selector, &pod_labels(connection, pod)));
+    let pod_fits =
+        given("podSelector").is_none_or(|selector| selects(selector, &pod_labels(connection, pod)));
     let given_any = given("namespaceSelector").is_some() || given("podSelector").is_some();
     Tri::from(given_any && namespace_fits && pod_fits)
 }
@@ -91,7 +96,13 @@ fn block_matches(block: &Value, connection: &Connection<'_>) -> Tri {
         Peer::KubeApiserver => Tri::Maybe,
     };
     match connection.world.plugin {
-        Plugin::Cilium => if matches!(connection.peer, Peer::KubeApiserver) { Tri::Maybe } else { Tri::No },
+        Plugin::Cilium => {
+            if matches!(connection.peer, Peer::KubeApiserver) {
+                Tri::Maybe
+            } else {
+                Tri::No
+            }
+        }
         Plugin::Other => inside,
         Plugin::Unknown => inside.and(Tri::Maybe),
     }
@@ -119,5 +130,6 @@ fn port_matches(item: &Value, connection: &Connection<'_>) -> bool {
 /// Cilium 1.15 and older reads `port` and ignores `endPort`, also in NetworkPolicies (cilium/cilium PR 33389 and issue
 /// 28684: port ranges came with 1.16).
 pub(crate) fn reads_end_port(connection: &Connection<'_>) -> bool {
-    connection.world.plugin != Plugin::Cilium || connection.world.version.is_none_or(|version| version >= (1, 16))
+    connection.world.plugin != Plugin::Cilium
+        || connection.world.version.is_none_or(|version| version >= (1, 16))
 }

@@ -100,7 +100,8 @@ pub(crate) fn contains(block: &str, ip: IpAddr) -> bool {
         bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1 == 1)).collect()
     };
     let Ok(base) = base.parse::<IpAddr>() else { panic!("the worlds have no block {block}") };
-    base.is_ipv4() == ip.is_ipv4() && bits(base).iter().zip(bits(ip)).take(length.into()).all(|(a, b)| *a == b)
+    base.is_ipv4() == ip.is_ipv4()
+        && bits(base).iter().zip(bits(ip)).take(length.into()).all(|(a, b)| *a == b)
 }
 
 /// An address block with exceptions; an address that is not known may or may not lie in it.

@@ -4,9 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use super::{
-    BLOCKS, PORT_NAMES, PORTS, fields, maybe_list, namespace_selector, one_of, pod_selector,
-};
+use super::{BLOCKS, PORT_NAMES, PORTS, fields, maybe_list, namespace_selector, one_of, pod_selector};
 
 /// With a priority an AdminNetworkPolicy, without one the baseline.
 pub(super) fn policy(priority: Option<u32>) -> BoxedStrategy<Value> {
@@ -39,13 +37,15 @@ pub(super) fn policy(priority: Option<u32>) -> BoxedStrategy<Value> {
 fn pods() -> impl Strategy<Value = Value> + Clone {
     prop_oneof![
         namespace_selector().prop_map(|namespaces| json!({"namespaces": namespaces})),
-        (namespace_selector(), pod_selector())
-            .prop_map(|(namespaces, pods)| json!({"pods": {"namespaceSelector": namespaces, "podSelector": pods}})),
+        (namespace_selector(), pod_selector()).prop_map(
+            |(namespaces, pods)| json!({"pods": {"namespaceSelector": namespaces, "podSelector": pods}})
+        ),
     ]
 }
 
 fn rule(peers: &'static str, actions: &'static [&'static str]) -> impl Strategy<Value = Value> + Clone {
-    let network = prop::collection::vec(select(&BLOCKS[..]), 1..=2).prop_map(|blocks| json!({"networks": blocks}));
+    let network =
+        prop::collection::vec(select(&BLOCKS[..]), 1..=2).prop_map(|blocks| json!({"networks": blocks}));
     // Addresses are peers of egress only.
     let network_weight = if peers == "to" { 1 } else { 0 };
     let mut kinds = vec![(4, pods().boxed())];

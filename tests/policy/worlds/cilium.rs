@@ -5,8 +5,8 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 use super::{
-    BLOCKS, BLOCKS_WITH_EXCEPTIONS, KEYS, NAMESPACES, PORT_NAMES, PORTS, VALUES, fields, maybe_list, one_of,
-    selector_over,
+    BLOCKS, BLOCKS_WITH_EXCEPTIONS, KEYS, NAMESPACES, PORT_NAMES, PORTS, VALUES, fields, maybe_list,
+    namespace, one_of, selector_over,
 };
 
 /// One policy; `clusterwide` makes it a CiliumClusterwideNetworkPolicy. `spec`, `specs`, or both.
@@ -16,7 +16,7 @@ pub(super) fn policy(clusterwide: bool) -> BoxedStrategy<Value> {
         1 => prop::collection::vec(rule(), 1..=2).prop_map(|rules| (None, Some(json!(rules)))),
         1 => (rule(), rule()).prop_map(|(one, two)| (Some(one), Some(json!([two])))),
     ];
-    (one_of(&NAMESPACES), shape)
+    (namespace(), shape)
         .prop_map(move |(namespace, (spec, specs))| {
             let kind = if clusterwide { "CiliumClusterwideNetworkPolicy" } else { "CiliumNetworkPolicy" };
             let namespace = (!clusterwide).then_some(json!(namespace));
@@ -37,11 +37,16 @@ fn peer_keys() -> Vec<(String, Vec<&'static str>)> {
     let with_source = ["k8s:app", "any:zone", "container:app"].map(|k| (k.to_owned(), VALUES.to_vec()));
     let namespace = ["k8s:io.kubernetes.pod.namespace", "io.kubernetes.pod.namespace"]
         .map(|k| (k.to_owned(), NAMESPACES.to_vec()));
-    let of_namespace =
-        ["k8s:io.cilium.k8s.namespace.labels.team", "io.cilium.k8s.namespace.labels.team"]
-            .map(|k| (k.to_owned(), VALUES.to_vec()));
+    let of_namespace = ["k8s:io.cilium.k8s.namespace.labels.team", "io.cilium.k8s.namespace.labels.team"]
+        .map(|k| (k.to_owned(), VALUES.to_vec()));
     let account = ("io.cilium.k8s.policy.serviceaccount".to_owned(), vec!["default", "trainer"]);
-    own.into_iter().chain(with_source).chain(namespace.clone()).chain(namespace).chain(of_namespace).chain([account]).collect()
+    own.into_iter()
+        .chain(with_source)
+        .chain(namespace.clone())
+        .chain(namespace)
+        .chain(of_namespace)
+        .chain([account])
+        .collect()
 }
 
 fn subject() -> impl Strategy<Value = Value> + Clone {
@@ -92,17 +97,35 @@ fn entry(ingress: bool, deny: bool) -> impl Strategy<Value = Value> + Clone {
     };
     let endpoints = maybe_list(selector_over(peer_keys()), 0, 1, 16);
     let entity = select(vec![
-        "all", "world", "cluster", "host", "remote-node", "kube-apiserver", "init", "health", "unmanaged", "none",
+        "all",
+        "all",
+        "cluster",
+        "cluster",
+        "world",
+        "world",
+        "host",
+        "remote-node",
+        "kube-apiserver",
+        "init",
+        "health",
+        "unmanaged",
+        "none",
         "ingress",
     ]);
     let entities = maybe_list(entity.prop_map(|e| json!(e)), 0, 1, 9);
     let cidr = maybe_list(select(&BLOCKS[..]).prop_map(|b| json!(b)), 0, 1, 9);
     let set = prop_oneof![
         select(&BLOCKS[..]).prop_map(|block| json!({"cidr": block})),
-        select(&BLOCKS_WITH_EXCEPTIONS[..]).prop_map(|(block, except)| json!({"cidr": block, "except": [except]})),
+        select(&BLOCKS_WITH_EXCEPTIONS[..])
+            .prop_map(|(block, except)| json!({"cidr": block, "except": [except]})),
     ];
     let cidr_set = maybe_list(set, 0, 1, 9);
-    let fqdns = maybe_list(one_of(&["example.org", "registry.example.org"]).prop_map(|n| json!({"matchName": n})), 0, 0, 1);
+    let fqdns = maybe_list(
+        one_of(&["example.org", "registry.example.org"]).prop_map(|n| json!({"matchName": n})),
+        0,
+        0,
+        1,
+    );
     let service = prop_oneof![
         one_of(&["inside", "outside", "absent"])
             .prop_map(|name| json!({"k8sService": {"serviceName": name, "namespace": "ml"}})),
@@ -123,7 +146,7 @@ fn entry(ingress: bool, deny: bool) -> impl Strategy<Value = Value> + Clone {
     ];
     kinds.extend((fqdn_weight > 0).then(|| (fqdn_weight, kind("FQDNs", fqdns))));
     kinds.extend((service_weight > 0).then(|| (service_weight, kind("Services", services))));
-    let ports = maybe_list(port_rule(deny), 5, 1, 5);
+    let ports = maybe_list(port_rule(deny), 7, 1, 5);
     (proptest::strategy::Union::new_weighted(kinds), ports).prop_map(|(peer, ports)| {
         // Ports with toServices are refused by some versions and mean other things in others (issue 20067).
         let ports = ports.filter(|_| peer.as_ref().is_none_or(|(kind, _)| kind != "toServices"));

@@ -5,7 +5,7 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 use super::{
-    BLOCKS, BLOCKS_WITH_EXCEPTIONS, NAMESPACES, PORT_NAMES, PORTS, fields, maybe_list, namespace_selector, one_of,
+    BLOCKS, BLOCKS_WITH_EXCEPTIONS, PORT_NAMES, PORTS, fields, maybe_list, namespace, namespace_selector,
     pod_selector,
 };
 
@@ -21,7 +21,7 @@ pub(super) fn policy() -> BoxedStrategy<Value> {
         Some(json!(["Ingress", "Egress"])),
     ]);
     let sections = (maybe_list(rule("from"), 3, 1, 6), maybe_list(rule("to"), 3, 1, 6));
-    (one_of(&NAMESPACES), pod_selector(), types, sections)
+    (namespace(), pod_selector(), types, sections)
         .prop_map(|(namespace, selector, types, (ingress, egress))| {
             json!({
                 "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
