@@ -4,4 +4,5 @@
 
 pub mod facts;
 pub mod object;
+pub mod policy;
 pub mod time;
