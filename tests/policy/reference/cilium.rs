@@ -20,6 +20,7 @@ struct Tally {
     denied_by: Vec<String>,
     allow_maybe: bool,
     deny_maybe: bool,
+    default_deny_maybe: bool,
 }
 
 impl Tally {
@@ -83,11 +84,15 @@ fn apply(policy: &Value, rule: &Value, connection: &Connection<'_>, tally: &mut 
     let denies = list(rule, denies).map_or(&[][..], Vec::as_slice);
     // Cilium CRD, enableDefaultDeny: "if not specified, the default is true for each traffic direction that has rules,
     // and false otherwise"; several policies: "enabled if any policy requests it". The field came with 1.16 (PR 30572);
-    // an older CRD prunes it.
+    // an older CRD prunes it. Asked for without rules, the text says it isolates, the agent does nothing (issue 35558).
     let asked = rule.pointer(&format!("/enableDefaultDeny/{switch}")).and_then(Value::as_bool);
     let known = connection.world.version.is_none_or(|version| version >= (1, 16));
-    if asked.filter(|_| known).unwrap_or(!allows.is_empty() || !denies.is_empty()) {
-        tally.default_deny.push(name_of(policy));
+    let rules = !allows.is_empty() || !denies.is_empty();
+    match asked.filter(|_| known) {
+        Some(true) if !rules => tally.default_deny_maybe = true,
+        Some(false) => {}
+        _ if rules => tally.default_deny.push(name_of(policy)),
+        _ => {}
     }
     for entry in allows {
         tally.allow(policy, entry_matches(policy, entry, connection));
@@ -105,7 +110,8 @@ fn decide(connection: &Connection<'_>, mut tally: Tally) -> Outcome {
     // like others: a deny rule still beats it (pkg/policy/mapstate.go, determineAllowLocalhostIngress).
     let local_host = connection.direction == Direction::Ingress
         && matches!(connection.peer, Peer::Node { local: true, .. });
-    let allowed = !tally.allowed_by.is_empty() || local_host || !isolated;
+    let allowed = !tally.allowed_by.is_empty() || local_host || !isolated && !tally.default_deny_maybe;
+    let perhaps = tally.allow_maybe || !isolated && tally.default_deny_maybe;
     for names in [&mut tally.default_deny, &mut tally.allowed_by, &mut tally.denied_by] {
         names.sort();
         names.dedup();
@@ -114,7 +120,7 @@ fn decide(connection: &Connection<'_>, mut tally: Tally) -> Outcome {
         let default_deny = if allowed { Vec::new() } else { tally.default_deny };
         return Outcome::Closed { default_deny, denied_by: tally.denied_by };
     }
-    match (allowed, tally.allow_maybe, tally.deny_maybe) {
+    match (allowed, perhaps, tally.deny_maybe) {
         (true, _, true) | (false, true, _) => Outcome::Unknown,
         (true, _, false) => Outcome::Open { by: tally.allowed_by },
         (false, false, _) => Outcome::Closed { default_deny: tally.default_deny, denied_by: Vec::new() },
@@ -265,17 +271,33 @@ fn service_matches(policy: &Value, item: &Value, connection: &Connection<'_>) ->
     let namespace = by_name.or(by_labels).map_or("", |s| text(s, "/namespace"));
     let namespace = if namespace.is_empty() { text(policy, "/metadata/namespace") } else { namespace };
     let services = connection.world.objects.iter().filter(|o| text(o, "/kind") == "Service");
-    let chosen = services.filter(|service| {
-        text(service, "/metadata/namespace") == namespace
-            && by_name.is_none_or(|s| text(s, "/serviceName") == text(service, "/metadata/name"))
-            && by_labels.is_none_or(|s| selects(&s["selector"], &labels(service)))
-    });
-    chosen.fold(Tri::No, |found, service| {
+    let chosen: Vec<&Value> = services
+        .filter(|service| {
+            text(service, "/metadata/namespace") == namespace
+                && by_name.is_none_or(|s| text(s, "/serviceName") == text(service, "/metadata/name"))
+                && by_labels.is_none_or(|s| selects(&s["selector"], &labels(service)))
+        })
+        .collect();
+    let selectors_count = connection.world.version.is_none_or(|version| version >= (1, 17));
+    // A service that is not among the objects may be one that nobody recorded.
+    if chosen.is_empty() {
+        return match connection.peer {
+            Peer::Pod(_) => {
+                if selectors_count {
+                    Tri::Maybe
+                } else {
+                    Tri::No
+                }
+            }
+            peer => outside_maybe(peer),
+        };
+    }
+    chosen.into_iter().fold(Tri::No, |found, service| {
         let selector =
             service.pointer("/spec/selector").filter(|s| s.as_object().is_some_and(|m| !m.is_empty()));
         found.or(match (selector, connection.peer) {
             (None, peer) => outside_maybe(peer),
-            (Some(selector), Peer::Pod(pod)) if connection.world.version.is_none_or(|v| v >= (1, 17)) => {
+            (Some(selector), Peer::Pod(pod)) if selectors_count => {
                 let selector = serde_json::json!({"matchLabels": selector});
                 let mut wanted = requirements(&selector);
                 wanted.push((NAMESPACE.to_owned(), "In".to_owned(), vec![namespace.to_owned()]));

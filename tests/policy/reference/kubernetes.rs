@@ -85,8 +85,8 @@ fn peer_matches(policy: &Value, item: &Value, connection: &Connection<'_>) -> Tr
 }
 
 /// ipBlock: addresses outside always. For pods and nodes it depends on the plugin: Cilium's CIDR rules never match
-/// them (Cilium layer3, "CIDR-based selectors do not match in-cluster entities"), others match by address (the
-/// Kubernetes e2e test "should allow egress access to server in CIDR block" uses a pod's address).
+/// them (Cilium layer3, "CIDR-based selectors do not match in-cluster entities"); others may (the Kubernetes e2e test
+/// "should allow egress access to server in CIDR block" uses a pod's address), but NP promises nothing.
 fn block_matches(block: &Value, connection: &Connection<'_>) -> Tri {
     let matches = |ip: Option<IpAddr>| in_block(text(block, "/cidr"), list(block, "except"), ip);
     let inside = match connection.peer {
@@ -103,8 +103,7 @@ fn block_matches(block: &Value, connection: &Connection<'_>) -> Tri {
                 Tri::No
             }
         }
-        Plugin::Other => inside,
-        Plugin::Unknown => inside.and(Tri::Maybe),
+        Plugin::Other | Plugin::Unknown => inside.and(Tri::Maybe),
     }
 }
 

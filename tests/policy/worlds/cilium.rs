@@ -34,7 +34,7 @@ pub(super) fn policy(clusterwide: bool) -> BoxedStrategy<Value> {
 /// Keys of peers: labels with and without a source, namespaces, namespace labels, the service account.
 fn peer_keys() -> Vec<(String, Vec<&'static str>)> {
     let own = [0, 0, 0, 1, 1, 2, 3].map(|i: usize| (KEYS[i].to_owned(), VALUES.to_vec()));
-    let with_source = ["k8s:app", "any:zone", "container:app"].map(|k| (k.to_owned(), VALUES.to_vec()));
+    let with_source = ["k8s:app", "any:zone"].map(|k| (k.to_owned(), VALUES.to_vec()));
     let namespace = ["k8s:io.kubernetes.pod.namespace", "io.kubernetes.pod.namespace"]
         .map(|k| (k.to_owned(), NAMESPACES.to_vec()));
     let of_namespace = ["k8s:io.cilium.k8s.namespace.labels.team", "io.cilium.k8s.namespace.labels.team"]
@@ -127,7 +127,7 @@ fn entry(ingress: bool, deny: bool) -> impl Strategy<Value = Value> + Clone {
         1,
     );
     let service = prop_oneof![
-        one_of(&["inside", "outside", "absent"])
+        one_of(&["inside", "outside"])
             .prop_map(|name| json!({"k8sService": {"serviceName": name, "namespace": "ml"}})),
         select(&VALUES[..]).prop_map(
             |team| json!({"k8sServiceSelector": {"selector": {"matchLabels": {"team": team}}, "namespace": "ml"}})
