@@ -6,7 +6,9 @@ use serde_json::Value;
 use super::answer::{Direction, PolicyKind, PolicyRef};
 use super::builder::{Builder, is_port_name, port_number, protocol};
 use super::field::{Read, items, malformed, network, object, port, text};
-use super::model::{Action, Block, Doubt, Inside, PeerTerm, Policy, PortMatch, PortTerm, Range, Rule, Section};
+use super::model::{
+    Action, Block, Doubt, Inside, PeerTerm, Policy, PortMatch, PortTerm, Range, Rule, Section,
+};
 use super::model::{Subject, Tier, Transport};
 use super::selector::{Attribute, Selector, Truth, read_required, read_selector};
 use crate::object::Object;

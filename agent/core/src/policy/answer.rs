@@ -287,10 +287,15 @@ impl Answer {
     /// Closed if either end is closed, else unknown if either is unknown.
     #[must_use]
     pub fn verdict(&self) -> Verdict3 {
-        match (self.egress.verdict(), self.ingress.verdict()) {
-            (Verdict3::Closed, _) | (_, Verdict3::Closed) => Verdict3::Closed,
-            (Verdict3::Unknown, _) | (_, Verdict3::Unknown) => Verdict3::Unknown,
-            (Verdict3::Open, Verdict3::Open) => Verdict3::Open,
-        }
+        both(self.egress.verdict(), self.ingress.verdict())
+    }
+}
+
+/// The result of two ends.
+pub(super) fn both(egress: Verdict3, ingress: Verdict3) -> Verdict3 {
+    match (egress, ingress) {
+        (Verdict3::Closed, _) | (_, Verdict3::Closed) => Verdict3::Closed,
+        (Verdict3::Unknown, _) | (_, Verdict3::Unknown) => Verdict3::Unknown,
+        (Verdict3::Open, Verdict3::Open) => Verdict3::Open,
     }
 }

@@ -146,5 +146,6 @@ pub(super) fn port_number(value: &Value, name: &str) -> Read<u16> {
 
 /// Whether a port name can be one: the letters, digits and hyphens of an IANA service name, one letter at least.
 pub(super) fn is_port_name(name: &str) -> bool {
-    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && name.bytes().any(|b| b.is_ascii_alphabetic())
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        && name.bytes().any(|b| b.is_ascii_alphabetic())
 }

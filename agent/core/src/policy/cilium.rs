@@ -7,7 +7,9 @@ use super::answer::{Direction, PolicyRef};
 use super::builder::{Builder, is_port_name};
 use super::field::{Malformed, Read, flag, items, list, malformed, network_or_address, network_with_holes};
 use super::field::{object, port, text, texts};
-use super::model::{Action, Block, Doubt, Inside, PeerTerm, Policy, PortMatch, PortTerm, Range, Rule, Section};
+use super::model::{
+    Action, Block, Doubt, Inside, PeerTerm, Policy, PortMatch, PortTerm, Range, Rule, Section,
+};
 use super::model::{Subject, Tier, Transport};
 use super::selector::{Attribute, Requirement, Selector, Source, Test, Truth, read_required, read_selector};
 use crate::facts::{Protocol, Service};
@@ -20,11 +22,16 @@ const SERVICE_SELECTORS_SINCE: (u16, u16) = (1, 17);
 /// The API's limit of ports in one `toPorts` entry.
 const MAX_PORTS: usize = 40;
 /// What the entity `cluster` covers besides pods (cilium/cilium `pkg/policy/api/entity.go`, `InitEntities`).
-const CLUSTER: [&str; 7] = ["host", "remote-node", "init", "ingress", "health", "unmanaged", "kube-apiserver"];
+const CLUSTER: [&str; 7] =
+    ["host", "remote-node", "init", "ingress", "health", "unmanaged", "kube-apiserver"];
 const NAMESPACE_KEY: &str = "k8s:io.kubernetes.pod.namespace";
 
 /// Compiles an object; all of it is malformed when any spec is.
-pub(super) fn compile(object: &Object, reference: &PolicyRef, builder: &mut Builder<'_>) -> Read<Vec<Policy>> {
+pub(super) fn compile(
+    object: &Object,
+    reference: &PolicyRef,
+    builder: &mut Builder<'_>,
+) -> Read<Vec<Policy>> {
     let specs = specs(object)?;
     if specs.is_empty() {
         return malformed("neither spec nor specs");
@@ -61,7 +68,8 @@ fn subject(spec: &Value, reference: &PolicyRef, builder: &mut Builder<'_>) -> Re
     match (object(spec, "endpointSelector")?, object(spec, "nodeSelector")?) {
         (Some(selector), None) => {
             let mut written = read_selector(selector)?;
-            let named = selector.pointer("/matchLabels").is_some_and(|labels| labels.get(NAMESPACE_KEY).is_some());
+            let named =
+                selector.pointer("/matchLabels").is_some_and(|labels| labels.get(NAMESPACE_KEY).is_some());
             let illegal = reference.namespace.is_some() && named;
             if let Some(at) = written.iter().position(|(key, _)| illegal && key == NAMESPACE_KEY) {
                 written.remove(at);
@@ -104,7 +112,12 @@ struct Scope<'a> {
 
 /// Default deny is on in a direction with rules, allow or deny, unless `enableDefaultDeny` says otherwise (CRD field
 /// text). Asking for it without any rule: the text says yes, newer agents make no entry of it; so perhaps.
-fn section(spec: &Value, direction: Direction, scope: &Scope<'_>, builder: &mut Builder<'_>) -> Read<Section> {
+fn section(
+    spec: &Value,
+    direction: Direction,
+    scope: &Scope<'_>,
+    builder: &mut Builder<'_>,
+) -> Read<Section> {
     let name = direction.as_str();
     let mut section = Section::default();
     let allows = items(spec, name)?;
@@ -165,7 +178,8 @@ impl<'a> RuleReader<'a> {
         if rules.is_empty() {
             rules.push(Rule::new(action, peers, PortMatch::All));
         }
-        let mode = object(self.value, "authentication")?.map(|auth| text(auth, "mode")).transpose()?.flatten();
+        let mode =
+            object(self.value, "authentication")?.map(|auth| text(auth, "mode")).transpose()?.flatten();
         let authentication = mode.is_some_and(|mode| mode != "disabled");
         Ok(rules.into_iter().map(|rule| Rule { authentication, ..rule }).collect())
     }
@@ -349,7 +363,8 @@ fn port_rule(entry: &Value, action: Action, peers: Vec<PeerTerm>, builder: &mut 
     for value in ports {
         terms.extend(port_term(value, builder)?);
     }
-    let application = object(entry, "rules")?.and_then(Value::as_object).is_some_and(|rules| !rules.is_empty());
+    let application =
+        object(entry, "rules")?.and_then(Value::as_object).is_some_and(|rules| !rules.is_empty());
     let tls = !items(entry, "serverNames")?.is_empty() || TLS.iter().any(|name| entry.get(name).is_some());
     let (ports, doubt) = match ports {
         [] => (PortMatch::All, Some(Doubt::NoPorts)),

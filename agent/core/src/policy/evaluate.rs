@@ -70,10 +70,14 @@ impl Compiled {
         let open = (Decision::Open { by: Vec::new() }, BTreeSet::new());
         match ask.subject.end.kind {
             Kind::Pod | Kind::Health | Kind::Ingress => self.decide_endpoint(ask),
-            Kind::Init => unknown("the endpoint has no labels yet, and Cilium enforces policies on it regardless"),
+            Kind::Init => {
+                unknown("the endpoint has no labels yet, and Cilium enforces policies on it regardless")
+            }
             Kind::Host | Kind::RemoteNode | Kind::ApiserverNode => {
                 match self.has_host_policies(|policy| policy.section(ask.direction)) {
-                    true => unknown("there are Cilium host policies, and whether they select the node is not known"),
+                    true => unknown(
+                        "there are Cilium host policies, and whether they select the node is not known",
+                    ),
                     false => open,
                 }
             }
@@ -86,7 +90,8 @@ impl Compiled {
             .filter_map(|(number, truth)| Some((*number, self.policies.get(*number)?, *truth)))
             .collect();
         let unreadable = selected.iter().filter(|(_, policy, _)| policy.unreadable);
-        let unreadable: BTreeSet<String> = unreadable.map(|(_, policy, _)| policy.reference.to_string()).collect();
+        let unreadable: BTreeSet<String> =
+            unreadable.map(|(_, policy, _)| policy.reference.to_string()).collect();
         if !unreadable.is_empty() {
             let names: Vec<String> = unreadable.into_iter().collect();
             let reason = format!("{} could not be understood", names.join(", "));
@@ -109,14 +114,21 @@ impl Compiled {
 
     /// NetworkPolicy and the Cilium policies: denies, then allows, then default deny by selection. What is left in
     /// `rest` is not decided by them.
-    fn union(&self, ask: &Ask<'_>, selected: Vec<(usize, &Policy, Truth)>, rest: &mut PortSet, tally: &mut Tally) {
+    fn union(
+        &self,
+        ask: &Ask<'_>,
+        selected: Vec<(usize, &Policy, Truth)>,
+        rest: &mut PortSet,
+        tally: &mut Tally,
+    ) {
         let requires = selected.iter().any(|(_, policy, _)| policy.section(ask.direction).requires);
         let mut hits: Vec<Hit<'_>> = selected.iter().flat_map(|selected| hits(ask, *selected)).collect();
         for hit in hits.iter_mut().filter(|hit| requires && hit.rule.action == Action::Allow) {
             hit.doubt = hit.doubt.or(Some(Doubt::Requires));
         }
         let isolated = self.isolated(ask, &selected);
-        if ask.protocol == Protocol::Icmp && self.facts.enforcer != Enforcer::Cilium && isolated != Truth::No {
+        if ask.protocol == Protocol::Icmp && self.facts.enforcer != Enforcer::Cilium && isolated != Truth::No
+        {
             tally.reasons.insert("NetworkPolicy does not define what happens to ICMP".to_owned());
             tally.unknown.add(&std::mem::take(rest));
             return;
@@ -138,14 +150,17 @@ impl Compiled {
         if left.is_empty() {
             return;
         }
-        let isolating = selected.iter().filter(|(_, policy, _)| policy.section(ask.direction).isolates != Truth::No);
+        let isolating =
+            selected.iter().filter(|(_, policy, _)| policy.section(ask.direction).isolates != Truth::No);
         if isolated == Truth::Yes {
             tally.closed.add(&left);
             let sure = isolating.filter(|selected| isolates(ask, selected) == Truth::Yes);
             tally.default_deny.extend(sure.map(|(number, ..)| *number));
         } else {
             tally.unknown.add(&left);
-            let reason = |policy: &Policy| format!("whether {} means default deny here is not known", policy.reference);
+            let reason = |policy: &Policy| {
+                format!("whether {} means default deny here is not known", policy.reference)
+            };
             tally.reasons.extend(isolating.map(|(_, policy, _)| reason(policy)));
         }
     }
@@ -157,7 +172,9 @@ impl Compiled {
         let by_policy = selected.iter().map(|selected| isolates(ask, selected)).max().unwrap_or(Truth::No);
         let isolated = by_policy.max(Truth::from(self.enforcement == Enforcement::Always));
         match (ask.peer.end.kind, ask.direction, self.facts.enforcer) {
-            (Kind::Host, Direction::Ingress, _) | (Kind::Host, Direction::Egress, Enforcer::Other) => Truth::No,
+            (Kind::Host, Direction::Ingress, _) | (Kind::Host, Direction::Egress, Enforcer::Other) => {
+                Truth::No
+            }
             (Kind::Host, Direction::Egress, Enforcer::Unknown) => isolated.min(Truth::Maybe),
             _ => isolated,
         }
@@ -291,17 +308,15 @@ fn ports(ask: &Ask<'_>, ports: &PortMatch) -> PortSet {
         PortMatch::Icmp if ask.protocol != Protocol::Icmp => &[],
         PortMatch::All | PortMatch::Icmp => return ask.port_set(),
     };
-    let mut found = PortSet::default();
-    for (_, term) in terms.iter().filter(|(transport, _)| transport.matches(ask.protocol)) {
-        match term {
-            PortTerm::Numbers(low, high) => found.add(&PortSet::range(*low, *high)),
-            PortTerm::Named(name) => {
-                let numbers = ask.named(*name).iter().filter(|(protocol, _)| *protocol == ask.protocol);
-                numbers.for_each(|(_, number)| found.add(&PortSet::range(*number, *number)));
-            }
+    let terms = terms.iter().filter(|(transport, _)| transport.matches(ask.protocol));
+    let numbers = terms.flat_map(|(_, term)| match term {
+        PortTerm::Numbers(low, high) => vec![(*low, *high)],
+        PortTerm::Named(name) => {
+            let numbers = ask.named(*name).iter().filter(|(protocol, _)| *protocol == ask.protocol);
+            numbers.map(|(_, number)| (*number, *number)).collect()
         }
-    }
-    found.intersect(&ask.port_set())
+    });
+    PortSet::from_iter(numbers).intersect(&ask.port_set())
 }
 
 /// `None`: the peer is not meant; otherwise it is, or may be.

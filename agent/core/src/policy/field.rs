@@ -17,7 +17,12 @@ pub(super) fn malformed<T>(reason: impl Into<String>) -> Read<T> {
     Err(Malformed(reason.into()))
 }
 
-fn field<'a, T>(value: &'a Value, name: &str, what: &str, read: impl Fn(&'a Value) -> Option<T>) -> Read<Option<T>> {
+fn field<'a, T>(
+    value: &'a Value,
+    name: &str,
+    what: &str,
+    read: impl Fn(&'a Value) -> Option<T>,
+) -> Read<Option<T>> {
     match value.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(found) => read(found).map(Some).ok_or_else(|| Malformed(format!("{name} is not {what}"))),
@@ -52,7 +57,9 @@ pub(super) fn port(value: &Value, name: &str) -> Read<Option<u16>> {
 
 /// Strings in a list.
 pub(super) fn texts<'a>(values: &'a [Value], what: &str) -> Read<Vec<&'a str>> {
-    let text = |v: &'a Value| v.as_str().ok_or_else(|| Malformed(format!("{what} has an entry that is not a string")));
+    let text = |v: &'a Value| {
+        v.as_str().ok_or_else(|| Malformed(format!("{what} has an entry that is not a string")))
+    };
     values.iter().map(text).collect()
 }
 

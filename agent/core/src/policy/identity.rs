@@ -36,8 +36,8 @@ pub(super) fn hidden_by_cilium(key: &str, version: Option<(u16, u16)>) -> bool {
         TOPOLOGY,
     ];
     let shown = version.is_some_and(|version| version < TOPOLOGY_HIDDEN_SINCE);
-    let hides = |prefix: &&str| key.starts_with(*prefix) && !(shown && **prefix == *TOPOLOGY);
-    HIDDEN.iter().any(|prefix| hides(&prefix)) || key.contains("beta.kubernetes.io")
+    let hides = |prefix: &str| key.starts_with(prefix) && !(shown && prefix == TOPOLOGY);
+    HIDDEN.iter().any(|prefix| hides(prefix)) || key.contains("beta.kubernetes.io")
 }
 
 /// Who enforces NetworkPolicy, as far as it can be told.
@@ -131,7 +131,9 @@ impl Facts {
             }
             (Attribute::Security(Source::K8s | Source::Any, key), Some(pod)) => self.security_label(pod, key),
             (Attribute::Security(Source::Foreign, _), _) => Lookup::Unknown,
-            (Attribute::Security(Source::Any | Source::Reserved, key), None) => reserved_label(key, peer, kind),
+            (Attribute::Security(Source::Any | Source::Reserved, key), None) => {
+                reserved_label(key, peer, kind)
+            }
             (Attribute::NodeLabel(key), _) => self.node_label(peer, key),
             _ => Lookup::Absent,
         }
@@ -177,7 +179,14 @@ impl Facts {
     }
 
     /// What the policies compiled into `table`, `blocks` and `names` see of an end.
-    pub(super) fn end(&self, peer: &Peer<'_>, kind: Kind, table: &Table, blocks: &[Block], names: &[String]) -> End {
+    pub(super) fn end(
+        &self,
+        peer: &Peer<'_>,
+        kind: Kind,
+        table: &Table,
+        blocks: &[Block],
+        names: &[String],
+    ) -> End {
         let ports = match peer {
             Peer::Pod(pod) => pod.ports.as_slice(),
             Peer::Entity(..) => &[],
@@ -239,20 +248,21 @@ fn reserved_label<'a>(key: &str, peer: &Peer<'_>, kind: Kind) -> Lookup<'a> {
 impl Block {
     /// A connection uses one of the addresses, and which one is not known.
     fn matches(&self, kind: Kind, addresses: &[IpAddr]) -> Truth {
-        let has = |address: &IpAddr| {
-            self.net.contains(address) && !self.holes.iter().any(|hole| hole.contains(address))
+        let inside = match self.inside {
+            _ if kind.is_outside() => Truth::Yes,
+            Inside::Never => return Truth::No,
+            Inside::Perhaps => Truth::Maybe,
+            Inside::Always => Truth::Yes,
         };
-        let by_address = match addresses.iter().filter(|address| has(address)).count() {
+        let has = |address: &&IpAddr| {
+            self.net.contains(*address) && !self.holes.iter().any(|hole| hole.contains(*address))
+        };
+        let by_address = match addresses.iter().filter(has).count() {
             _ if addresses.is_empty() => Truth::Maybe,
             0 => Truth::No,
             count if count == addresses.len() => Truth::Yes,
             _ => Truth::Maybe,
         };
-        match self.inside {
-            _ if kind.is_outside() => by_address,
-            Inside::Never => Truth::No,
-            Inside::Perhaps => by_address.min(Truth::Maybe),
-            Inside::Always => by_address,
-        }
+        by_address.min(inside)
     }
 }

@@ -20,8 +20,8 @@ mod set;
 mod tests;
 
 pub use answer::{
-    Answer, Closure, Cni, Decision, Direction, Enforcement, Entity, MissingAllow, Note, Peer, PolicyKind, PolicyRef,
-    Ports, Question, Rejected, Settings, Side, Verdict3,
+    Answer, Closure, Cni, Decision, Direction, Enforcement, Entity, MissingAllow, Note, Peer, PolicyKind,
+    PolicyRef, Ports, Question, Rejected, Settings, Side, Verdict3,
 };
-pub use evaluator::{Evaluator, Identities};
+pub use evaluator::{Evaluator, Identities, PairAnswer};
 pub use set::PolicySet;

@@ -51,15 +51,21 @@ impl fmt::Display for Doubt {
             Self::Fqdn => "allows DNS names, and which addresses they have is not known",
             Self::Groups => "refers to groups of a cloud provider, whose addresses are not known",
             Self::CidrGroup => "refers to a CIDR group, whose networks are not known",
-            Self::NodeLabels => "selects nodes by labels, which Cilium only does with enable-node-selector-labels",
+            Self::NodeLabels => {
+                "selects nodes by labels, which Cilium only does with enable-node-selector-labels"
+            }
             Self::ServiceBackends => "refers to a service without a selector, whose endpoints are not known",
             Self::ServiceUnknown => "refers to a service that is not among the objects",
-            Self::ServiceWithSelector => "refers to a service with a selector, which older Cilium versions ignore",
+            Self::ServiceWithSelector => {
+                "refers to a service with a selector, which older Cilium versions ignore"
+            }
             Self::IcmpType => "has ICMP types, and the type was not asked about",
             Self::NoPorts => "has a toPorts entry without ports",
             Self::Requires => "has fromRequires or toRequires, which constrains all other rules",
             Self::Labels => "depends on labels that are not known",
-            Self::Address => "depends on an address that is not known, or on the network plugin's use of addresses",
+            Self::Address => {
+                "depends on an address that is not known, or on the network plugin's use of addresses"
+            }
         })
     }
 }

@@ -7,8 +7,10 @@ use super::answer::{Direction, PolicyRef};
 use super::builder::{Builder, is_port_name, port_number, protocol};
 use super::field::{Read, items, malformed, network_with_holes, object, port, texts};
 use super::identity::Enforcer;
-use super::model::{Action, Block, Inside, PeerTerm, Policy, PortMatch, PortTerm, Rule, Section, Subject, Tier};
 use super::model::Transport;
+use super::model::{
+    Action, Block, Inside, PeerTerm, Policy, PortMatch, PortTerm, Rule, Section, Subject, Tier,
+};
 use super::selector::{Requirement, Truth, read_selector};
 use crate::object::Object;
 
@@ -109,12 +111,16 @@ fn port_term(value: &Value, builder: &mut Builder<'_>) -> Read<(Transport, PortT
     let end = port(value, "endPort")?;
     let term = match value.get("port") {
         None | Some(Value::Null) if end.is_none() => PortTerm::Numbers(0, u16::MAX),
-        Some(Value::String(name)) if end.is_none() && is_port_name(name) => PortTerm::Named(builder.name(name)),
+        Some(Value::String(name)) if end.is_none() && is_port_name(name) => {
+            PortTerm::Named(builder.name(name))
+        }
         Some(Value::Number(_)) => {
             let by_cilium = builder.enforcer == Enforcer::Cilium;
             builder.port_range(port_number(value, "port")?, end, by_cilium)?
         }
-        _ => return malformed("a port that is neither a number nor a name, or endPort without a port number"),
+        _ => {
+            return malformed("a port that is neither a number nor a name, or endPort without a port number");
+        }
     };
     Ok((transport, term))
 }

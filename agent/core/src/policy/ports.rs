@@ -6,7 +6,7 @@ pub(super) struct PortSet(Vec<(u16, u16)>);
 
 impl PortSet {
     pub(super) fn range(low: u16, high: u16) -> Self {
-        Self(if low <= high { vec![(low, high)] } else { Vec::new() })
+        Self::from_iter([(low, high)])
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -20,33 +20,57 @@ impl PortSet {
     pub(super) fn add(&mut self, other: &PortSet) {
         let mut ranges = std::mem::take(&mut self.0);
         ranges.extend_from_slice(&other.0);
-        ranges.sort_unstable();
-        for (low, high) in ranges {
-            match self.0.last_mut() {
-                Some(last) if low <= last.1.saturating_add(1) => last.1 = last.1.max(high),
-                _ => self.0.push((low, high)),
-            }
-        }
+        *self = ranges.into_iter().collect();
     }
 
     pub(super) fn intersect(&self, other: &PortSet) -> PortSet {
-        let cut = |a: &(u16, u16), b: &(u16, u16)| (a.0.max(b.0), a.1.min(b.1));
-        let pairs = self.0.iter().flat_map(|a| other.0.iter().map(move |b| cut(a, b)));
-        Self(pairs.filter(|(low, high)| low <= high).collect())
+        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut both = Vec::new();
+        while let (Some(a), Some(b)) = (ours.peek(), theirs.peek()) {
+            let (low, high) = (a.0.max(b.0), a.1.min(b.1));
+            if low <= high {
+                both.push((low, high));
+            }
+            // The one that ends first has met all it can meet.
+            if a.1 < b.1 {
+                ours.next()
+            } else {
+                theirs.next()
+            };
+        }
+        Self(both)
     }
 
     /// Takes the ports of `other` out of this set and gives those that were in both.
     pub(super) fn take(&mut self, other: &PortSet) -> PortSet {
         let taken = self.intersect(other);
-        for &(low, high) in &taken.0 {
-            let cut = |&(a, b): &(u16, u16)| {
-                let before = low.checked_sub(1).filter(|end| *end >= a).map(|end| (a, end.min(b)));
-                let after = high.checked_add(1).filter(|start| *start <= b).map(|start| (start.max(a), b));
-                [before, after]
-            };
-            self.0 = self.0.iter().flat_map(cut).flatten().collect();
+        let mut cuts = taken.0.iter().peekable();
+        let mut rest = Vec::new();
+        for &(low, high) in &self.0 {
+            let mut start = Some(low);
+            while let Some(&(first, last)) = cuts.next_if(|cut| cut.0 <= high) {
+                rest.extend(start.zip(first.checked_sub(1)).filter(|(start, end)| start <= end));
+                start = last.checked_add(1);
+            }
+            rest.extend(start.filter(|start| *start <= high).map(|start| (start, high)));
         }
+        self.0 = rest;
         taken
+    }
+}
+
+impl FromIterator<(u16, u16)> for PortSet {
+    fn from_iter<T: IntoIterator<Item = (u16, u16)>>(ranges: T) -> Self {
+        let mut ranges: Vec<(u16, u16)> = ranges.into_iter().filter(|(low, high)| low <= high).collect();
+        ranges.sort_unstable();
+        let mut joined: Vec<(u16, u16)> = Vec::new();
+        for (low, high) in ranges {
+            match joined.last_mut() {
+                Some(last) if low <= last.1.saturating_add(1) => last.1 = last.1.max(high),
+                _ => joined.push((low, high)),
+            }
+        }
+        Self(joined)
     }
 }
 
@@ -55,11 +79,7 @@ mod tests {
     use super::*;
 
     fn set(ranges: &[(u16, u16)]) -> PortSet {
-        let mut all = PortSet::default();
-        for &(low, high) in ranges {
-            all.add(&PortSet::range(low, high));
-        }
-        all
+        ranges.iter().copied().collect()
     }
 
     #[test]
@@ -74,7 +94,10 @@ mod tests {
     #[test]
     fn taking_leaves_the_rest() {
         let mut all = set(&[(0, 10), (20, 65535)]);
-        assert_eq!(all.take(&set(&[(0, 0), (5, 25), (65535, 65535)])), set(&[(0, 0), (5, 10), (20, 25), (65535, 65535)]));
+        assert_eq!(
+            all.take(&set(&[(0, 0), (5, 25), (65535, 65535)])),
+            set(&[(0, 0), (5, 10), (20, 25), (65535, 65535)])
+        );
         assert_eq!(all, set(&[(1, 4), (26, 65534)]));
         assert!(all.take(&set(&[(5, 25)])).is_empty());
         assert_eq!(all.intersect(&set(&[(3, 30)])), set(&[(3, 4), (26, 30)]));
@@ -82,7 +105,13 @@ mod tests {
 
     #[test]
     fn every_operation_agrees_with_single_ports() {
-        let sets = [set(&[]), set(&[(1, 3)]), set(&[(0, 0), (2, 4)]), set(&[(1, 1), (3, 3), (5, 7)]), set(&[(0, 7)])];
+        let sets = [
+            set(&[]),
+            set(&[(1, 3)]),
+            set(&[(0, 0), (2, 4)]),
+            set(&[(1, 1), (3, 3), (5, 7)]),
+            set(&[(0, 7)]),
+        ];
         let has = |set: &PortSet, port: u16| set.0.iter().any(|(low, high)| (*low..=*high).contains(&port));
         for a in &sets {
             for b in &sets {

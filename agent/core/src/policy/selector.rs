@@ -119,7 +119,9 @@ pub(super) fn read_selector(selector: &Value) -> Read<Vec<Requirement<String>>> 
     let mut all = Vec::new();
     if let Some(labels) = object(selector, "matchLabels")? {
         for (key, value) in labels.as_object().into_iter().flatten() {
-            let Some(value) = value.as_str() else { return malformed(format!("matchLabels {key} is not a string")) };
+            let Some(value) = value.as_str() else {
+                return malformed(format!("matchLabels {key} is not a string"));
+            };
             all.push((key.clone(), Test::In(vec![value.to_owned()])));
         }
     }
@@ -207,8 +209,13 @@ pub(super) struct Table {
 
 impl Table {
     /// Compiles requirements.
-    pub(super) fn selector(&mut self, requirements: impl IntoIterator<Item = Requirement<Attribute>>) -> Selector {
-        Selector(requirements.into_iter().map(|(attribute, test)| self.requirement(attribute, test)).collect())
+    pub(super) fn selector(
+        &mut self,
+        requirements: impl IntoIterator<Item = Requirement<Attribute>>,
+    ) -> Selector {
+        Selector(
+            requirements.into_iter().map(|(attribute, test)| self.requirement(attribute, test)).collect(),
+        )
     }
 
     fn requirement(&mut self, attribute: Attribute, test: Test<String>) -> (usize, Test<Class>) {
@@ -218,7 +225,9 @@ impl Table {
         });
         let mut classes = |names: Vec<String>| {
             let values = self.attributes.get_mut(number).map(|(_, values)| values);
-            values.map_or_else(Vec::new, |values| names.into_iter().map(|name| class_of(values, name)).collect())
+            values.map_or_else(Vec::new, |values| {
+                names.into_iter().map(|name| class_of(values, name)).collect()
+            })
         };
         let test = match test {
             Test::In(names) => Test::In(classes(names)),

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::{Answer, Decision, Entity, Note, Peer, PolicyKind, PolicyRef, Question, Rejected, Settings};
-use super::answer::{Direction, Verdict3};
+use super::answer::{
+    Answer, Decision, Direction, Entity, Note, Peer, PolicyKind, PolicyRef, Ports, Question,
+};
+use super::answer::{Rejected, Settings, Side};
 use super::compiled::{Compiled, Seen, enforcer};
 use super::evaluate::Ask;
-use super::identity::{Enforcer, Facts, Kind, own_network};
-use crate::facts::{Namespace, Node, Pod, Service};
+use super::identity::{End, Enforcer, Facts, Kind, own_network};
+use crate::facts::{Namespace, Node, Pod, Protocol, Service};
 use crate::object::Object;
 
 /// The oldest Cilium version whose reading of policies is compared when the version is not known.
@@ -84,85 +86,106 @@ impl PolicySet {
     #[must_use]
     pub fn evaluate(&self, question: &Question<'_>) -> Answer {
         if is_same_pod(question) {
-            return open();
+            return self.join(&Half::default(), &Half::default());
         }
-        let answers = cases(question).map(|(src, dst)| {
+        let (mut egress, mut ingress) = (Vec::new(), Vec::new());
+        for (src, dst) in cases(question) {
             let (src, dst) = (self.view(&question.src, src), self.view(&question.dst, dst));
-            self.answer(question, &src, &dst)
-        });
-        merge(answers)
+            egress.push(self.half(Direction::Egress, &src, &dst, question.protocol, question.ports));
+            ingress.push(self.half(Direction::Ingress, &dst, &src, question.protocol, question.ports));
+        }
+        self.join(&merge(egress), &merge(ingress))
     }
 
-    pub(super) fn view(&self, peer: &Peer<'_>, kind: Kind) -> View {
-        let side = self.main.facts.side(peer, kind);
-        View(self.readings().map(|compiled| compiled.see(compiled.end(peer, kind), side.clone())).collect())
+    /// An answer from what the two ends say.
+    pub(super) fn join(&self, egress: &Half, ingress: &Half) -> Answer {
+        let mut notes: BTreeSet<Note> = egress.notes.union(&ingress.notes).cloned().collect();
+        notes.extend(self.main.admin_ignored.then_some(Note::AdminPoliciesIgnored));
+        Answer {
+            egress: egress.decision.clone(),
+            ingress: ingress.decision.clone(),
+            notes: notes.into_iter().collect(),
+        }
     }
 
-    fn readings(&self) -> impl Iterator<Item = &Compiled> {
+    pub(super) fn readings(&self) -> impl Iterator<Item = &Compiled> {
         std::iter::once(&self.main).chain(self.others.iter().map(|(_, compiled)| compiled))
     }
 
-    /// The answer of all readings to a question about two ends.
-    pub(super) fn answer(&self, question: &Question<'_>, src: &View, dst: &View) -> Answer {
-        let mut answers = self.readings().zip(src.0.iter().zip(&dst.0)).map(|(compiled, (src, dst))| {
-            let ask = |direction, subject, peer| {
-                let ask = Ask { direction, subject, peer, protocol: question.protocol, ports: question.ports };
-                compiled.decide(&ask)
-            };
-            let (egress, mut notes) = ask(Direction::Egress, src, dst);
-            let (ingress, more) = ask(Direction::Ingress, dst, src);
-            notes.extend(more);
-            notes.extend(compiled.admin_ignored.then_some(Note::AdminPoliciesIgnored));
-            Answer { egress, ingress, notes: notes.into_iter().collect() }
+    /// What every reading sees of an end.
+    pub(super) fn ends(&self, peer: &Peer<'_>, kind: Kind) -> Vec<End> {
+        self.readings().map(|compiled| compiled.end(peer, kind)).collect()
+    }
+
+    /// The same with the policies that select it.
+    pub(super) fn see(&self, ends: Vec<End>, side: &Side) -> View {
+        View(self.readings().zip(ends).map(|(compiled, end)| compiled.see(end, side.clone())).collect())
+    }
+
+    /// What a missing allow calls an end.
+    pub(super) fn side(&self, peer: &Peer<'_>, kind: Kind) -> Side {
+        self.main.facts.side(peer, kind)
+    }
+
+    fn view(&self, peer: &Peer<'_>, kind: Kind) -> View {
+        self.see(self.ends(peer, kind), &self.side(peer, kind))
+    }
+
+    /// What one end says in one direction, in all readings.
+    pub(super) fn half(
+        &self,
+        direction: Direction,
+        subject: &View,
+        peer: &View,
+        protocol: Protocol,
+        ports: Ports,
+    ) -> Half {
+        let ends = subject.0.iter().zip(&peer.0);
+        let mut halves = self.readings().zip(ends).map(|(compiled, (subject, peer))| {
+            let (decision, notes) = compiled.decide(&Ask { direction, subject, peer, protocol, ports });
+            Half { decision, notes }
         });
-        let mut answer = answers.next().unwrap_or_else(open);
-        for ((alternative, _), other) in self.others.iter().zip(answers) {
-            let differs = verdicts(&answer) != verdicts(&other);
+        let mut main = halves.next().unwrap_or_default();
+        for ((alternative, _), other) in self.others.iter().zip(halves) {
+            let agrees = main.decision.verdict() == other.decision.verdict();
             match alternative {
-                Alternative::OldCilium if differs => answer.notes.push(Note::CiliumVersion),
-                Alternative::OldCilium => {}
+                _ if agrees => {}
+                Alternative::OldCilium => main.notes.extend([Note::CiliumVersion]),
                 Alternative::WithoutAdmin => {
-                    let reason = "whether the network plugin enforces admin policies is not known";
-                    answer.egress = agree(answer.egress, other.egress, reason);
-                    answer.ingress = agree(answer.ingress, other.ingress, reason);
+                    let reason = "whether the network plugin enforces admin policies is not known".to_owned();
+                    main.decision = Decision::Unknown { reason };
                 }
             }
         }
-        answer.notes.sort_unstable();
-        answer
+        main
     }
 }
 
-fn verdicts(answer: &Answer) -> [Verdict3; 2] {
-    [answer.egress.verdict(), answer.ingress.verdict()]
+/// What one end says; open by no policy unless something else is found.
+#[derive(Clone, Debug)]
+pub(super) struct Half {
+    pub(super) decision: Decision,
+    pub(super) notes: BTreeSet<Note>,
 }
 
-/// The first decision if both come to the same.
-fn agree(first: Decision, second: Decision, reason: &str) -> Decision {
-    match first.verdict() == second.verdict() {
-        true => first,
-        false => Decision::Unknown { reason: reason.to_owned() },
+impl Default for Half {
+    fn default() -> Self {
+        Self { decision: Decision::Open { by: Vec::new() }, notes: BTreeSet::new() }
     }
 }
 
-/// One answer from those of all cases that the facts leave open; they only differ in where an end is.
-pub(super) fn merge(answers: impl IntoIterator<Item = Answer>) -> Answer {
-    const REASON: &str = "where an end runs is not known: its node, or whether it is inside of the cluster";
-    let merged = answers.into_iter().reduce(|a, b| Answer {
-        egress: agree(a.egress, b.egress, REASON),
-        ingress: agree(a.ingress, b.ingress, REASON),
-        notes: a.notes.into_iter().chain(b.notes).collect::<BTreeSet<_>>().into_iter().collect(),
+/// One decision from those of all cases that the facts leave open; they only differ in where an end is.
+pub(super) fn merge(halves: impl IntoIterator<Item = Half>) -> Half {
+    let merged = halves.into_iter().reduce(|mut first, second| {
+        if first.decision.verdict() != second.decision.verdict() {
+            let reason =
+                "where an end runs is not known: its node, or whether it is inside of the cluster".to_owned();
+            first.decision = Decision::Unknown { reason };
+        }
+        first.notes.extend(second.notes);
+        first
     });
-    merged.unwrap_or_else(open)
-}
-
-/// Open on both ends, by no policy.
-pub(super) fn open() -> Answer {
-    Answer {
-        egress: Decision::Open { by: Vec::new() },
-        ingress: Decision::Open { by: Vec::new() },
-        notes: Vec::new(),
-    }
+    merged.unwrap_or_default()
 }
 
 /// A pod cannot be kept from itself (Kubernetes documentation, network policies).
@@ -220,7 +243,8 @@ fn reference(object: &Object) -> Option<PolicyRef> {
         ("policy.networking.k8s.io", PolicyKind::AdminNetworkPolicy),
         ("policy.networking.k8s.io", PolicyKind::BaselineAdminNetworkPolicy),
     ];
-    let means = |(group, kind): &(&str, PolicyKind)| object.group() == *group && object.kind() == kind.as_str();
+    let means =
+        |(group, kind): &(&str, PolicyKind)| object.group() == *group && object.kind() == kind.as_str();
     let (_, kind) = kinds.into_iter().find(means)?;
     let namespaced = matches!(kind, PolicyKind::CiliumNetworkPolicy | PolicyKind::NetworkPolicy);
     Some(PolicyRef {
