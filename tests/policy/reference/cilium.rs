@@ -131,16 +131,18 @@ fn decide(connection: &Connection<'_>, mut tally: Tally) -> Outcome {
 /// selector says (utils.ParseToCiliumRule adds the namespace). `nodeSelector` selects nodes, never pods.
 fn selects_subject(policy: &Value, rule: &Value, connection: &Connection<'_>) -> bool {
     let Some(selector) = rule.get("endpointSelector").filter(|s| s.is_object()) else { return false };
-    let mut wanted = requirements(selector);
+    let mut selector = selector.clone();
+    let mut forced = Vec::new();
     if text(policy, "/kind") == "CiliumNetworkPolicy" {
-        // AddMatch replaces a value given for the same, k8s-prefixed key.
-        let forced = format!("k8s:{NAMESPACE}");
-        let in_labels = selector.pointer("/matchLabels").and_then(|m| m.get(&forced)).is_some();
-        if in_labels {
-            wanted.retain(|(key, operator, _)| *key != forced || operator != "In");
+        // AddMatch replaces the same key among matchLabels; matchExpressions stay.
+        let key = format!("k8s:{NAMESPACE}");
+        if let Some(labels) = selector.get_mut("matchLabels").and_then(Value::as_object_mut) {
+            labels.remove(&key);
         }
-        wanted.push((forced, "In".to_owned(), vec![text(policy, "/metadata/namespace").to_owned()]));
+        forced.push((key, "In".to_owned(), vec![text(policy, "/metadata/namespace").to_owned()]));
     }
+    let mut wanted = requirements(&selector);
+    wanted.append(&mut forced);
     identity_meets(&wanted, &pod_identity(connection, connection.subject))
 }
 
