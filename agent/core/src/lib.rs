@@ -17,4 +17,5 @@ pub mod pipeline;
 pub mod policy;
 pub mod report;
 pub mod settings;
+pub mod strangers;
 pub mod time;

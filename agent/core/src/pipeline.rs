@@ -8,8 +8,10 @@ use crate::history::History;
 use crate::inventory::{Inventory, PodId};
 use crate::ledger::{Ledger, Observers, Window, WindowKey};
 use crate::observation::{Flow, Observation};
+use crate::policy::PolicySet;
 use crate::report::Report;
 use crate::settings::Settings;
+use crate::strangers::Strangers;
 
 /// Takes observations, gives a report.
 pub struct Pipeline {
@@ -18,6 +20,7 @@ pub struct Pipeline {
     ledger: Ledger,
     history: History,
     readings: Readings,
+    strangers: Strangers,
     blind: Vec<String>,
 }
 
@@ -29,6 +32,7 @@ impl Pipeline {
             ledger: Ledger::new(settings.clone()),
             history: History::default(),
             readings: Readings::default(),
+            strangers: Strangers::default(),
             blind: Vec::new(),
             inventory,
             settings,
@@ -50,7 +54,7 @@ impl Pipeline {
     pub fn observe(&mut self, observation: Observation<'_>) {
         match observation {
             Observation::Flow(flow) => self.flow(&flow),
-            Observation::Lost(loss) => self.ledger.lost(loss.at, loss.observer, loss.source, loss.count),
+            Observation::Lost(loss) => self.ledger.lost(&loss),
             Observation::Blind { nodes, .. } => {
                 for node in nodes {
                     let node = crate::inventory::node_name(node);
@@ -63,9 +67,12 @@ impl Pipeline {
     }
 
     fn flow(&mut self, flow: &Flow<'_>) {
-        let inventory = &self.inventory;
+        let (inventory, strangers) = (&self.inventory, &mut self.strangers);
         self.ledger.flow(flow, || {
-            attribute(flow, inventory).map_err(|because| because == NobodysBecause::Unresolved)
+            attribute(flow, inventory).map_err(|because| {
+                strangers.note(flow, inventory);
+                because == NobodysBecause::Unresolved
+            })
         });
         let closed = self.ledger.take_closed();
         if !closed.is_empty() {
@@ -89,15 +96,20 @@ impl Pipeline {
         self.ledger.finish();
         let closed = self.ledger.take_closed();
         self.fold(&closed);
-        diagnose(&Evidence {
+        let namespaces: Vec<_> = self.inventory.namespaces().values().cloned().collect();
+        let policies = PolicySet::from_objects(self.inventory.objects(), &namespaces, self.settings.policy);
+        let mut report = diagnose(&Evidence {
             inventory: &self.inventory,
+            policies: &policies,
             history: &self.history,
             observers: self.ledger.observers(),
             totals: self.ledger.totals(),
             readings: &self.readings,
             blind: &self.blind,
             settings: &self.settings,
-        })
+        });
+        report.suggestions = self.strangers.suggestions(&self.inventory);
+        report
     }
 }
 

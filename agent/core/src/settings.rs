@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::policy;
+
 /// Every threshold of the diagnosis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
@@ -23,6 +25,8 @@ pub struct Settings {
     pub transient_grace: Duration,
     /// A problem nobody ran into for this long has ended, unresolved.
     pub quiet: Duration,
+    /// What the policies' meaning depends on besides the policies.
+    pub policy: policy::Settings,
     /// Cap on live pairs; what comes beyond is counted as overflow.
     pub max_pairs: usize,
     /// Cap on handshakes followed at a time.
@@ -42,6 +46,7 @@ impl Default for Settings {
             refused_grace: seconds(60),
             transient_grace: seconds(60),
             quiet: seconds(300),
+            policy: policy::Settings::default(),
             max_pairs: 200_000,
             max_handshakes: 262_144,
         }

@@ -1,20 +1,18 @@
 //! Traffic that a job needs and that does not get through: repeated failures without success, past the graces.
 //! Not one stray drop, not a drop followed by success, not the resets at a job's end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::attribute::{Peer, ReportedPolicy};
+use crate::attribute::Peer;
 use crate::drop_reason::{DropClass, DropReason};
 use crate::facts::Protocol;
 use crate::history::{Blocked, PairHistory, Streak};
 use crate::ledger::window::{Span, join};
 use crate::ledger::{PairKey, PortClass};
-use crate::report::{
-    Cause, CauseKind, Certainty, FindingReport, FindingState, PairReport, PolicyBlame, PolicyEffect,
-    PortsReport, Symptom,
-};
+use crate::report::{Cause, CauseKind, FindingReport, FindingState, PairReport, PortsReport, Symptom};
 
+use super::attribution::{self, Attribution};
 use super::context::JobContext;
 use super::{health, sentence};
 
@@ -65,13 +63,21 @@ impl Trouble {
     }
 }
 
+/// Blocks of one cause and state, with what the policies say about each.
+type Group = (Vec<Trouble>, Vec<Attribution>);
+
 /// The hard blocks of a job, one finding a cause and state.
 pub(super) fn findings(context: &JobContext<'_>) -> Vec<FindingReport> {
-    let mut groups: BTreeMap<(CauseKind, FindingState), Vec<Trouble>> = BTreeMap::new();
-    for trouble in context.pairs.iter().filter_map(|(key, history)| trouble(context, key, history)) {
-        groups.entry((trouble.cause(), trouble.state)).or_default().push(trouble);
+    let troubles: Vec<Trouble> =
+        context.pairs.iter().filter_map(|(key, history)| trouble(context, key, history)).collect();
+    let attributions = attribution::attribute(context, &troubles);
+    let mut groups: BTreeMap<(CauseKind, FindingState), Group> = BTreeMap::new();
+    for (trouble, attribution) in troubles.into_iter().zip(attributions) {
+        let group = groups.entry((attribution.kind, trouble.state)).or_default();
+        group.0.push(trouble);
+        group.1.push(attribution);
     }
-    groups.into_iter().map(|((cause, state), troubles)| finding(context, cause, state, &troubles)).collect()
+    groups.into_iter().map(|((cause, state), group)| finding(context, cause, state, &group)).collect()
 }
 
 fn trouble(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> Option<Trouble> {
@@ -142,18 +148,20 @@ fn finding(
     context: &JobContext<'_>,
     cause: CauseKind,
     state: FindingState,
-    troubles: &[Trouble],
+    (troubles, attributions): &Group,
 ) -> FindingReport {
     let span = troubles.iter().map(|t| Some(t.span)).fold(None, join);
+    let blamed: BTreeSet<_> = attributions.iter().flat_map(|a| a.blamed.iter().cloned()).collect();
+    let notes: BTreeSet<_> = attributions.iter().flat_map(|a| a.notes.iter().cloned()).collect();
     FindingReport {
         symptom: Symptom::HardBlock,
         state,
         since: span.map(|s| s.first),
         last_seen: span.map(|s| s.last),
         summary: sentence::summary(context, cause, state, troubles),
-        cause: Cause { kind: cause, reason: reason(troubles), policies: reported(troubles) },
+        cause: Cause { kind: cause, reason: reason(troubles), policies: blamed.into_iter().collect() },
         pairs: pairs(context, troubles),
-        evidence: evidence(context, state, troubles),
+        evidence: evidence(context, state, troubles).into_iter().chain(notes).collect(),
         remedies: Vec::new(),
     }
 }
@@ -165,23 +173,6 @@ fn reason(troubles: &[Trouble]) -> Option<String> {
         all.add(&trouble.streak);
     }
     all.reason().map(|reason| reason.to_string())
-}
-
-/// Policies the datapath itself named. It does so only for explicit denials.
-fn reported(troubles: &[Trouble]) -> Vec<PolicyBlame> {
-    let named = troubles.iter().flat_map(|t| t.streak.all_denied().named);
-    let blame = |policy: ReportedPolicy| PolicyBlame {
-        kind: if policy.kind.is_empty() { "unknown".to_owned() } else { policy.kind },
-        namespace: Some(policy.namespace).filter(|n| !n.is_empty()),
-        name: policy.name,
-        direction: policy.direction,
-        effect: PolicyEffect::ExplicitDeny,
-        certainty: Certainty::Reported,
-    };
-    let mut blamed: Vec<PolicyBlame> = named.map(blame).collect();
-    blamed.sort();
-    blamed.dedup();
-    blamed
 }
 
 /// One entry for each (source pod, destination pod, port class), whatever the protocols and ports.

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::attribute::Peer;
 use crate::inventory::PodId;
-use crate::report::GpuState;
+use crate::report::{GpuState, JobVerdict};
 
 use super::context::JobContext;
 
-/// Everything that keeps the job from being called healthy; empty when nothing does.
-pub(super) fn unknowns(context: &JobContext<'_>) -> Vec<String> {
+/// Everything that keeps the job from being called healthy; empty when nothing does. That a blocked job's pods were
+/// not seen to talk is no news.
+pub(super) fn unknowns(context: &JobContext<'_>, worst: Option<JobVerdict>) -> Vec<String> {
     let mut unknowns = Vec::new();
     let coverage = context.coverage();
     if coverage.lost > 0 {
@@ -22,7 +23,7 @@ pub(super) fn unknowns(context: &JobContext<'_>) -> Vec<String> {
         unknowns
             .push(format!("node {node} could not be reached by the relay: what happens there is not seen"));
     }
-    unknowns.extend(unseen(context));
+    unknowns.extend(unseen(context).filter(|_| worst != Some(JobVerdict::HardBlock)));
     unknowns.extend(distance(context));
     unknowns
 }

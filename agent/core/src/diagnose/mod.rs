@@ -1,13 +1,12 @@
 //! What is wrong with each job, and how sure that is. Enters: the history of all pairs, the inventory, readings
 //! of accelerators; leaves: the report. The rules live one a file; this one joins them. Must not know sources.
 
+mod attribution;
 mod context;
 mod hard_block;
 mod health;
 mod roles;
 mod sentence;
-#[cfg(test)]
-mod tests;
 mod would_block;
 mod zone_label;
 
@@ -15,6 +14,7 @@ use crate::gpu::{Readings, prevailing};
 use crate::history::History;
 use crate::inventory::{Inventory, JobIndex, PodId};
 use crate::ledger::{Observers, Totals};
+use crate::policy::PolicySet;
 use crate::report::{
     Coverage, FindingReport, FindingState, GpuReport, GpuState, JobReport, JobVerdict, MemberReport, Report,
     ReportWindow, Severity, Symptom,
@@ -27,6 +27,8 @@ use context::JobContext;
 pub struct Evidence<'a> {
     /// The cluster.
     pub inventory: &'a Inventory,
+    /// The network policies.
+    pub policies: &'a PolicySet,
     /// The story of all pairs.
     pub history: &'a History,
     /// The nodes that reported.
@@ -112,14 +114,15 @@ fn unresolved(finding: &FindingReport) -> bool {
 
 /// The worst finding decides; without one, the job is healthy only if everything needed to say so was seen.
 fn verdict(context: &JobContext<'_>, findings: &[FindingReport]) -> (JobVerdict, Vec<String>) {
-    let unknowns = health::unknowns(context);
     let worst = findings.iter().filter(|f| unresolved(f)).filter_map(|f| match f.symptom {
         Symptom::HardBlock => Some(JobVerdict::HardBlock),
         Symptom::CrossZoneLatency => Some(JobVerdict::CrossZoneLatency),
         Symptom::EgressCost => Some(JobVerdict::EgressCost),
         Symptom::ZoneLabelMismatch | Symptom::RdmaFallback | Symptom::WouldBlock => None,
     });
-    let verdict = match worst.min() {
+    let worst = worst.min();
+    let unknowns = health::unknowns(context, worst);
+    let verdict = match worst {
         Some(verdict) => verdict,
         None if unknowns.is_empty() => JobVerdict::Healthy,
         None => JobVerdict::Inconclusive,

@@ -174,6 +174,12 @@ impl Inventory {
         &self.oddities
     }
 
+    /// Who belongs to which job, single-pod jobs included.
+    #[must_use]
+    pub fn membership(&self) -> &Jobs {
+        &self.jobs
+    }
+
     /// All jobs.
     pub fn jobs(&self) -> impl Iterator<Item = (JobIndex, &Job)> {
         (0..).map(JobIndex).zip(&self.jobs.jobs)

@@ -206,6 +206,11 @@ impl Inventory {
         if port < low || port == JAX_PORT || rendezvous() { PortClass::Fixed } else { PortClass::Ephemeral }
     }
 
+    /// The services that have this pod as a backend.
+    pub fn services_of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a Service> {
+        self.services.iter().filter(move |service| selects(service, pod))
+    }
+
     /// Whether this is where the cluster's name service answers.
     #[must_use]
     pub fn is_dns(&self, endpoint: Endpoint, port: u16) -> bool {

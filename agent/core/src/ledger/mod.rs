@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::attribute::Sighting;
-use crate::observation::{Flow, SourceKind};
+use crate::observation::{Flow, Loss, SourceKind};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -117,7 +117,11 @@ impl Ledger {
     }
 
     /// Takes note of lost events. Their time moves no clock: a loss may be told long after it happened.
-    pub fn lost(&mut self, at: Timestamp, observer: Option<&str>, source: SourceKind, count: u64) {
+    pub fn lost(&mut self, loss: &Loss<'_>) {
+        if self.recent.seen_loss(loss) {
+            return;
+        }
+        let Loss { at, observer, source, count } = *loss;
         let id = match observer {
             Some(name) => self.observers.id(name).unwrap_or(ObserverId::UNKNOWN),
             None => ObserverId::UNKNOWN,

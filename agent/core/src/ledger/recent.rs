@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use crate::inventory::node_name;
-use crate::observation::{Flow, Verdict};
+use crate::observation::{Flow, Loss, Verdict};
 
 /// How many of the newest events are remembered. At 16 bytes or so each, about 8 MiB when full.
 const REMEMBERED: usize = 1 << 18;
@@ -28,6 +28,18 @@ impl Recent {
     /// Remembers the event; whether it had been seen before.
     pub(super) fn seen(&mut self, flow: &Flow<'_>) -> bool {
         let fingerprint = self.fingerprint(flow);
+        self.remember(fingerprint)
+    }
+
+    /// Remembers a message about lost events; whether it had been seen before.
+    pub(super) fn seen_loss(&mut self, loss: &Loss<'_>) -> bool {
+        let mut h = self.hasher.build_hasher();
+        (loss.at, loss.observer.map(node_name), loss.source, loss.count).hash(&mut h);
+        let fingerprint = h.finish();
+        self.remember(fingerprint)
+    }
+
+    fn remember(&mut self, fingerprint: u64) -> bool {
         if !self.seen.insert(fingerprint) {
             return true;
         }

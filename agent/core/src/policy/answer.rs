@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::facts::{Pod, Protocol};
 use crate::object::Labels;
+pub use crate::observation::Direction;
 use crate::time::Timestamp;
 
 /// Cilium's `policyEnforcementMode` (Cilium documentation, policy enforcement modes).
@@ -94,26 +95,6 @@ pub struct Question<'a> {
     pub ports: Ports,
 }
 
-/// A direction, seen from the end that a policy selects.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Direction {
-    /// Into the selected end.
-    Ingress,
-    /// Out of the selected end.
-    Egress,
-}
-
-impl Direction {
-    /// The name the policy APIs use.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ingress => "ingress",
-            Self::Egress => "egress",
-        }
-    }
-}
-
 /// The kind of a policy object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PolicyKind {
@@ -130,6 +111,15 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// All kinds.
+    pub const ALL: [PolicyKind; 5] = [
+        Self::CiliumNetworkPolicy,
+        Self::CiliumClusterwideNetworkPolicy,
+        Self::NetworkPolicy,
+        Self::AdminNetworkPolicy,
+        Self::BaselineAdminNetworkPolicy,
+    ];
+
     /// The object's `kind`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
