@@ -9,7 +9,8 @@ use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 use firedoor_core::report::Symptom;
 
-use crate::output::{fix, json, text};
+use crate::check::{self, FailOn};
+use crate::output::{check_json, check_junit, check_sarif, check_text, fix, json, text};
 use crate::replay;
 
 /// Finds out why distributed training jobs wait: locked doors, long ways and their price.
@@ -28,7 +29,19 @@ enum Command {
     /// Diagnose a recorded capture: no cluster and no root needed
     #[command(after_long_help = CAPTURE)]
     Replay(Replay),
+    /// Check a job's manifests before it runs: would its pods be able to talk, and where may they land
+    #[command(after_long_help = CHECK)]
+    Check(Check),
 }
+
+const CHECK: &str = "\
+Checked are the jobs of the manifests: PyTorchJob, TFJob, MPIJob, XGBoostJob, PaddleJob, JAXJob, TrainJob (with its
+runtime), JobSet, batch Job, Volcano Job, LeaderWorkerSet, RayCluster, RayJob, PodCliqueSet, and workloads that a
+configured groupBy label joins. Policies, namespaces, nodes, services and runtimes may stand in the manifests or in
+the capture. Manifests without any workload (policies alone, say) are checked against the capture's workloads.
+
+Exit codes: 0 nothing would block; 1 something would (or, with --fail-on warning, there are warnings); 2 bad usage or
+unreadable input; 3 that something would block cannot be excluded.";
 
 const CAPTURE: &str = "\
 A capture is a directory:
@@ -63,6 +76,57 @@ struct Replay {
     quiet: bool,
 }
 
+#[derive(clap::Args)]
+struct Check {
+    /// Manifests: files, directories (searched for .yaml, .yml and .json), or - for standard input
+    #[arg(long = "filename", short = 'f', value_name = "FILE", num_args = 1.., required = true)]
+    manifests: Vec<PathBuf>,
+    /// What the cluster already has: a capture directory, or one with `kubectl get -o yaml` output
+    #[arg(long, value_name = "DIR")]
+    capture: Option<PathBuf>,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    format: CheckFormat,
+    /// Configuration to use in place of the capture's own
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// From which severity on findings make the exit code 1
+    #[arg(long, value_enum, default_value_t = FailOn::Error)]
+    fail_on: FailOn,
+    /// Cilium's version, where the answer depends on it, for example 1.15
+    #[arg(long, value_name = "VERSION", value_parser = cilium_version)]
+    cilium_version: Option<(u16, u16)>,
+    /// The namespace of manifests that name none [default: default]
+    #[arg(long, short, value_name = "NAME")]
+    namespace: Option<String>,
+    /// When to colour the text report; NO_COLOR is honoured
+    #[arg(long, value_enum, default_value_t = Colour::Auto)]
+    color: Colour,
+    /// Print nothing on standard error but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum CheckFormat {
+    /// For people
+    Text,
+    /// For programs: one JSON document
+    Json,
+    /// For annotations in code review: SARIF 2.1.0
+    Sarif,
+    /// For CI systems: JUnit XML
+    Junit,
+}
+
+fn cilium_version(text: &str) -> Result<(u16, u16), String> {
+    let mut parts = text.trim_start_matches('v').split('.').map(str::parse);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
+        _ => Err("a version has the form 1.15".to_owned()),
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Format {
     /// For people
@@ -81,6 +145,18 @@ enum Colour {
     Never,
 }
 
+impl Colour {
+    fn wanted(self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+            }
+        }
+    }
+}
+
 fn symptom(name: &str) -> Result<Symptom, String> {
     let names = || Symptom::ALL.map(Symptom::as_str).join(", ");
     Symptom::ALL
@@ -95,6 +171,7 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Command::Replay(options) => finish(replay_command(&options)),
+        Command::Check(options) => finish(check_command(&options)),
     }
 }
 
@@ -138,16 +215,32 @@ fn replay_command(options: &Replay) -> anyhow::Result<ExitCode> {
     match options.format {
         Format::Json => json::write(&outcome.report, std::io::BufWriter::new(stdout))?,
         Format::Text => {
-            let coloured = match options.color {
-                Colour::Always => true,
-                Colour::Never => false,
-                Colour::Auto => {
-                    std::io::stdout().is_terminal()
-                        && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
-                }
-            };
-            text::write(&outcome.report, coloured, std::io::BufWriter::new(stdout))?;
+            text::write(&outcome.report, options.color.wanted(), std::io::BufWriter::new(stdout))?;
         }
     }
     Ok(ExitCode::from(outcome.exit_code(options.fail_on.as_deref())))
+}
+
+fn check_command(options: &Check) -> anyhow::Result<ExitCode> {
+    let outcome = check::run(&check::Inputs {
+        manifests: &options.manifests,
+        capture: options.capture.as_deref(),
+        config: options.config.as_deref(),
+        cilium_version: options.cilium_version,
+        namespace: options.namespace.as_deref(),
+    })?;
+    if !options.quiet {
+        let mut stderr = anstream::stderr().lock();
+        for line in outcome.problems.lines() {
+            writeln!(stderr, "firedoor: {line}")?;
+        }
+    }
+    let to = std::io::BufWriter::new(std::io::stdout().lock());
+    match options.format {
+        CheckFormat::Text => check_text::write(&outcome.report, options.color.wanted(), to)?,
+        CheckFormat::Json => check_json::write(&outcome.report, to)?,
+        CheckFormat::Sarif => check_sarif::write(&outcome.report, to)?,
+        CheckFormat::Junit => check_junit::write(&outcome.report, options.fail_on.severity(), to)?,
+    }
+    Ok(ExitCode::from(check::exit_code(&outcome.report, options.fail_on)))
 }

@@ -8,11 +8,13 @@ use firedoor_core::membership::Grouping;
 use firedoor_core::settings::Settings;
 use serde::Deserialize;
 
+use crate::capture::shown;
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {path}: {source}")]
+    #[error("cannot read the configuration {}: {source}", shown(path))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -20,7 +22,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The text is no configuration.
-    #[error("the configuration {path} is wrong: {what}")]
+    #[error("the configuration {} is wrong: {what}", shown(path))]
     Wrong {
         /// The file.
         path: PathBuf,

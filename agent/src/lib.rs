@@ -2,6 +2,7 @@
 //! here; what a diagnosis is lives in `firedoor-core`.
 
 pub mod capture;
+pub mod check;
 pub mod cli;
 pub mod config;
 pub mod hubble;

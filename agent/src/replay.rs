@@ -10,7 +10,7 @@ use firedoor_core::inventory::{Inventory, Oddity};
 use firedoor_core::pipeline::Pipeline;
 use firedoor_core::report::{FindingState, JobVerdict, Report, Symptom};
 
-use crate::capture::{CaptureError, Layout, Problems, flows, gpu, objects};
+use crate::capture::{CaptureError, Layout, Problems, flows, gpu, objects, shown};
 use crate::config::{Config, ConfigError};
 
 /// Why a replay cannot start.
@@ -68,7 +68,7 @@ pub fn replay(capture: &Path, config: Option<&Path>, quiet: bool) -> Result<Outc
     if !inventory_known {
         notes.push(format!(
             "no Kubernetes objects in {}: without pods nobody knows which flows belong to a job",
-            capture.join("objects").display()
+            shown(&capture.join("objects"))
         ));
     }
     let mut pipeline = Pipeline::new(inventory, config.settings);

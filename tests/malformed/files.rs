@@ -13,6 +13,29 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn a_cut_off_gzip_file_is_read_up_to_the_cut() {
+    let whole = gzip(&joined(denied(500)));
+    let seen = Capture::new().file("flows.jsonl.gz", &whole[..whole.len() / 2]).replay();
+    let used = seen.count("attributed");
+    assert!((50..500).contains(&used), "{used} of 500 lines");
+    seen.blocked(used);
+    assert!(seen.count("rejected") <= 1, "only the line of the cut is damaged");
+    let line = used + 1;
+    seen.told(&format!("flows.jsonl.gz:{line}"), "cannot read on");
+}
+
+#[test]
+fn a_cut_off_zstd_file_is_read_up_to_the_cut() {
+    let whole = zstd::encode_all(joined(denied(4000)).as_slice(), 3).expect("zstd");
+    let seen = Capture::new().file("flows.jsonl.zst", &whole[..whole.len() / 2]).replay();
+    let used = seen.count("attributed");
+    assert!((50..4000).contains(&used), "{used} of 4000 lines");
+    seen.blocked(used);
+    assert!(seen.count("rejected") <= 1, "only the line of the cut is damaged");
+    seen.told(&format!("flows.jsonl.zst:{}", used + 1), "cannot read on");
+}
+
+#[test]
 fn bytes_behind_a_compressed_stream_are_told() {
     let mut bytes = gzip(&joined(denied(4)));
     bytes.extend_from_slice(b"this is no gzip member");

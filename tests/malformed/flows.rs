@@ -75,6 +75,7 @@ fn numbers_for_names_and_text_for_numbers_are_understood() {
         flow.insert("drop_reason_desc".into(), json!(133));
         flow.insert("traffic_direction".into(), json!(2));
         flow.insert("Type".into(), json!(1));
+        flow.insert("event_type".into(), json!({"type": "1", "sub_type": "133"}));
         flow["IP"]["ipVersion"] = json!(1);
         let port = format!("{}", 40_000 + k);
         flow.insert(
@@ -106,6 +107,17 @@ fn names_and_numbers_nobody_knows_are_tolerated() {
 }
 
 #[test]
+fn impossible_ports_name_no_door() {
+    for port in [json!(-1), json!(65_536), json!(4_294_967_296_u64), json!("-22"), json!(1e300), json!(2.5)] {
+        let mut odd = denied_at(&time(6), 50_000);
+        odd["flow"]["l4"]["TCP"]["destination_port"] = port;
+        let seen = Capture::new().flows(around(odd.to_string())).replay();
+        assert_eq!(seen.count("received"), 5);
+        seen.blocked(4);
+    }
+}
+
+#[test]
 fn impossible_times_move_nothing() {
     let odd = ["9999-12-31T23:59:59Z", "1969-12-31T23:59:59Z", "2026-13-45T99:99:99Z", "yesterday", ""];
     for odd in odd {
@@ -118,11 +130,13 @@ fn impossible_times_move_nothing() {
 
 #[test]
 fn an_impossible_time_at_the_start_moves_nothing() {
-    let mut lines = denied(6);
-    lines.insert(0, denied_at("2099-01-01T00:00:00Z", 50_000).to_string());
-    let seen = Capture::new().flows(lines).replay();
-    assert_eq!([seen.count("received"), seen.count("attributed")], [7, 6], "{}", seen.page);
-    seen.blocked(6);
+    for odd in ["2099-01-01T00:00:00Z", "1970-01-01T00:00:01Z"] {
+        let mut lines = denied(6);
+        lines.insert(0, denied_at(odd, 50_000).to_string());
+        let seen = Capture::new().flows(lines).replay();
+        assert_eq!([seen.count("received"), seen.count("attributed")], [7, 6], "{odd}: {}", seen.page);
+        seen.blocked(6);
+    }
 }
 
 #[test]
@@ -133,6 +147,17 @@ fn hours_of_silence_are_no_jump() {
     let seen = Capture::new().flows(lines).replay();
     assert_eq!([seen.count("received"), seen.count("attributed")], [8, 8], "{}", seen.page);
     assert_eq!(seen.report["window"]["end"], time(5 * 3600 + 12));
+}
+
+#[test]
+fn days_of_silence_are_no_jump() {
+    let mut lines = denied(4);
+    // A capture over a weekend, or the rotated file of an exporter: six events of Monday agree with each other.
+    lines.extend(
+        (0..6).map(|k| denied_at(&format!("2026-11-09T09:00:{:02}Z", 4 * k), 51_000 + k).to_string()),
+    );
+    let seen = Capture::new().flows(lines).replay();
+    assert_eq!([seen.count("received"), seen.count("attributed")], [10, 10], "{}", seen.page);
 }
 
 #[test]

@@ -110,3 +110,16 @@ fn hostile_content_of_damaged_lines_is_told_harmless() {
     assert_eq!(seen.count("rejected"), 2);
     seen.told("odd.yaml:1", "");
 }
+
+#[cfg(unix)]
+#[test]
+fn hostile_names_of_files_are_told_harmless() {
+    let seen = Capture::new()
+        .flows(denied(4))
+        .file("flows-\u{1b}[31m\u{7}\nfiredoor: forged.jsonl", "garbage\n")
+        .object_file("\u{1b}[2J\r.yaml", "kind: [\n")
+        .file("gpu/\u{1b}[0m.prom", "garbage\n")
+        .replay();
+    seen.blocked(4);
+    assert_eq!(seen.problems.len(), 3, "{:?}", seen.problems);
+}

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::drop_reason::DropReason;
 use crate::facts::Protocol;
-use crate::inventory::{Endpoint, Inventory, JobIndex, PairOfPods, PodId, node_name};
+use crate::inventory::{EPHEMERAL_PORTS, Endpoint, Inventory, JobIndex, PairOfPods, PodId, node_name};
 use crate::ledger::PortClass;
 use crate::observation::{ConnectionState, Direction, EventKind, Flow, SourceKind, TcpFlags, Verdict};
 use crate::time::Timestamp;
@@ -15,6 +15,8 @@ use crate::time::Timestamp;
 pub enum Peer {
     /// Another member of the job.
     Member(PodId),
+    /// One of several members that share a host's address: which one is not known.
+    SharedAddress(IpAddr),
     /// A name server, by pod where known.
     Dns(Option<PodId>, IpAddr),
     /// The Kubernetes API server.
@@ -62,8 +64,10 @@ pub struct Sighting {
     pub source: SourceKind,
     /// The job.
     pub job: JobIndex,
-    /// Between whom; `None` when the job is known but not the pod.
+    /// Between whom; `None` when the job is known but neither pod.
     pub ends: Option<Ends>,
+    /// Whether an end is one of several pods, not known which.
+    pub ambiguous: bool,
     /// What kind of event.
     pub kind: EventKind,
     /// What happened.
@@ -112,7 +116,10 @@ pub fn attribute(flow: &Flow<'_>, inventory: &Inventory) -> Result<Sighting, Nob
             };
             Ok(sighting(flow, inventory, job, Some(ends)))
         }
-        PairOfPods::Ambiguous(job) => Ok(sighting(flow, inventory, job, None)),
+        PairOfPods::Ambiguous(job) => {
+            let ends = shared(inventory, flow, src, dst);
+            Ok(Sighting { ambiguous: true, ..sighting(flow, inventory, job, ends) })
+        }
         PairOfPods::No => {
             let outward = infrastructure(inventory, src, flow.src.port, dst, flow.dst, true);
             let inward = || infrastructure(inventory, dst, flow.dst.port, src, flow.src, false);
@@ -123,6 +130,24 @@ pub fn attribute(flow: &Flow<'_>, inventory: &Inventory) -> Result<Sighting, Nob
             }
         }
     }
+}
+
+/// One end is known, the other is one of several members behind an address.
+fn shared(inventory: &Inventory, flow: &Flow<'_>, src: Endpoint, dst: Endpoint) -> Option<Ends> {
+    let (pod, own, other, pod_sent) = match (src, dst) {
+        (Endpoint::Pod(pod), _) => (pod, flow.src, flow.dst, true),
+        (_, Endpoint::Pod(pod)) => (pod, flow.dst, flow.src, false),
+        _ => return None,
+    };
+    Some(Ends {
+        pod,
+        peer: Peer::SharedAddress(other.ip?),
+        pod_port: own.port,
+        peer_port: other.port,
+        pod_class: inventory.port_class(pod, own.port),
+        peer_class: if other.port < EPHEMERAL_PORTS.0 { PortClass::Fixed } else { PortClass::Ephemeral },
+        pod_sent,
+    })
 }
 
 /// What every job needs besides its own pods: names and the API server.
@@ -178,6 +203,7 @@ fn sighting(flow: &Flow<'_>, inventory: &Inventory, job: JobIndex, ends: Option<
         source: flow.source,
         job,
         ends,
+        ambiguous: false,
         kind: flow.kind,
         verdict: flow.verdict,
         protocol: flow.protocol,

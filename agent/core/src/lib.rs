@@ -3,6 +3,7 @@
 //! byte. `cargo xtask tidy` holds the wall.
 
 pub mod attribute;
+pub mod check;
 pub mod diagnose;
 pub mod drop_reason;
 pub mod facts;

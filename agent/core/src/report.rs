@@ -60,6 +60,8 @@ pub struct Coverage {
     pub unresolved: u64,
     /// Of `attributed`: the job is known, but not which of its pods.
     pub ambiguous: u64,
+    /// Of `rejected`: the time lies impossibly far ahead.
+    pub far_future: u64,
     /// Nodes a relay could not reach.
     pub blind_nodes: Vec<String>,
 }

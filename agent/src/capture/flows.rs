@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -36,11 +36,17 @@ struct Source {
     state: Line,
     /// Old command lines print the flow without anything around it.
     plain: bool,
+    /// Reading failed: there is no next line.
+    broken: bool,
 }
 
 impl Source {
     /// Reads on to the next line that holds something.
     fn advance(&mut self, problems: &mut Problems) {
+        if self.broken {
+            self.state = Line::End;
+            return;
+        }
         loop {
             match self.lines.next(&mut self.line) {
                 Ok(Line::Whole | Line::Unended) if self.line.iter().all(u8::is_ascii_whitespace) => {}
@@ -55,12 +61,10 @@ impl Source {
                         self.lines.number(),
                         format!("cannot read on: {error}; {read} lines before it were used"),
                     );
+                    // What was decompressed of the line is still worth a look; nothing comes after it.
                     let partial = !self.line.iter().all(u8::is_ascii_whitespace);
                     self.state = if partial { Line::Unended } else { Line::End };
-                    self.lines = match Lines::open(Path::new("/dev/null"), Arc::default()) {
-                        Ok(nothing) => nothing,
-                        Err(_) => return,
-                    };
+                    self.broken = true;
                     return;
                 }
             }
@@ -81,7 +85,13 @@ pub fn replay(
     let mut sources = Vec::new();
     for path in files {
         match Lines::open(path, Arc::clone(bytes)) {
-            Ok(lines) => sources.push(Source { lines, line: Vec::new(), state: Line::End, plain: false }),
+            Ok(lines) => sources.push(Source {
+                lines,
+                line: Vec::new(),
+                state: Line::End,
+                plain: false,
+                broken: false,
+            }),
             Err(error) => problems.note(path, 0, format!("cannot open: {error}")),
         }
     }

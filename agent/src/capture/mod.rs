@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 pub enum CaptureError {
     /// The path is missing or not a directory.
     #[error(
-        "cannot read the capture {path}: {source}\n  a capture is a directory; see `firedoor replay --help` for what belongs in it"
+        "cannot read the capture {}: {source}\n  a capture is a directory; see `firedoor replay --help` for what belongs in it",
+        shown(path)
     )]
     Unreadable {
         /// The path.
@@ -24,9 +25,10 @@ pub enum CaptureError {
     },
     /// Nothing to read in it.
     #[error(
-        "the capture {path} holds nothing to replay: looked for {path}/flows*.jsonl (also .gz, .zst)\n  \
-         record flows with `hubble observe --follow -o jsonpb > {path}/flows.jsonl`,\n  \
-         and objects with `kubectl get pods,nodes,... -A -o yaml > {path}/objects/cluster.yaml`"
+        "the capture {0} holds nothing to replay: looked for {0}/flows*.jsonl (also .gz, .zst)\n  \
+         record flows with `hubble observe --follow -o jsonpb > {0}/flows.jsonl`,\n  \
+         and objects with `kubectl get pods,nodes,... -A -o yaml > {0}/objects/cluster.yaml`",
+        shown(path)
     )]
     Empty {
         /// The path.
@@ -98,6 +100,16 @@ pub fn files_below(directory: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
+/// A path as it may be printed: file names can hold control characters.
+#[must_use]
+pub fn shown(path: &Path) -> String {
+    path.display()
+        .to_string()
+        .chars()
+        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+        .collect()
+}
+
 /// How many problems of a file are told one by one.
 const TOLD: usize = 5;
 
@@ -114,7 +126,7 @@ impl Problems {
         *count += 1;
         if told.len() < TOLD {
             let place = if line == 0 { String::new() } else { format!(":{line}") };
-            told.push(format!("{}{place}: {what}", file.display()));
+            told.push(format!("{}{place}: {what}", shown(file)));
         }
     }
 
@@ -128,7 +140,7 @@ impl Problems {
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.by_file.iter().flat_map(|(file, (count, told))| {
             let more = count - told.len() as u64;
-            let rest = (more > 0).then(|| format!("{}: {more} more problems like these", file.display()));
+            let rest = (more > 0).then(|| format!("{}: {more} more problems like these", shown(file)));
             told.iter().cloned().chain(rest)
         })
     }

@@ -25,7 +25,11 @@ pub fn read(files: &[PathBuf], problems: &mut Problems) -> Vec<Object> {
     objects
 }
 
-fn text(file: &Path) -> Result<String, String> {
+/// A file's text, when it is of a size that can be one.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn text(file: &Path) -> Result<String, String> {
     let size = std::fs::metadata(file).map_err(|e| format!("cannot read: {e}"))?.len();
     if size > MAX_FILE {
         return Err(format!("larger than {MAX_FILE} bytes: not read"));
@@ -37,30 +41,56 @@ fn text(file: &Path) -> Result<String, String> {
 
 /// Reads the objects of one text: JSON values one after the other, or YAML documents.
 pub fn read_text(file: &Path, text: &str, objects: &mut Vec<Object>, problems: &mut Problems) {
+    pieces(text, &mut |line, piece| match piece {
+        Piece::Object(object) => objects.push(object),
+        Piece::Foreign(what) | Piece::Damaged(what) => problems.note(file, line, what),
+    });
+}
+
+/// What stands in a text.
+pub enum Piece {
+    /// An object.
+    Object(Object),
+    /// A document that is no Kubernetes object, in words.
+    Foreign(String),
+    /// Something that cannot be read, in words.
+    Damaged(String),
+}
+
+/// Goes through a text: JSON values one after the other, or YAML documents. Each piece comes with the first line of
+/// its document, from 1; of what is damaged, with the line of the damage.
+pub fn pieces(text: &str, each: &mut dyn FnMut(u64, Piece)) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with('{') {
-        let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-        loop {
-            match values.next() {
-                None => return,
-                Some(Ok(value)) => collect(file, 0, value, 0, objects, problems),
-                Some(Err(error)) => {
-                    let what =
-                        format!("damaged JSON in column {}: {}", error.column(), said(&error.to_string()));
-                    problems.note(file, error.line() as u64, what);
-                    return;
-                }
-            }
-        }
+        return json_pieces(text, each);
     }
     for (line, document) in documents(text) {
-        if document.lines().all(|l| l.trim().is_empty() || l.trim_start().starts_with('#')) {
-            continue;
-        }
+        let is_content = |l: &str| !l.trim().is_empty() && !l.trim_start().starts_with('#');
+        let Some(first) = document.lines().position(is_content) else { continue };
         match yaml(document) {
             Ok(Value::Null) => {}
-            Ok(value) => collect(file, line, value, 0, objects, problems),
-            Err(what) => problems.note(file, line, format!("damaged YAML document: {}", said(&what))),
+            Ok(value) => collect(line + first as u64, value, 0, each),
+            Err(what) => each(line, Piece::Damaged(format!("damaged YAML document: {}", said(&what)))),
+        }
+    }
+}
+
+fn json_pieces(text: &str, each: &mut dyn FnMut(u64, Piece)) {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let (mut line, mut seen) = (1, 0);
+    loop {
+        let rest = text.get(values.byte_offset()..).unwrap_or_default();
+        let start = values.byte_offset() + (rest.len() - rest.trim_start().len());
+        line += text.get(seen..start).unwrap_or_default().matches('\n').count() as u64;
+        seen = start;
+        match values.next() {
+            None => return,
+            Some(Ok(value)) => collect(line, value, 0, each),
+            Some(Err(error)) => {
+                let what = format!("damaged JSON in column {}: {}", error.column(), said(&error.to_string()));
+                each(error.line() as u64, Piece::Damaged(what));
+                return;
+            }
         }
     }
 }
@@ -77,7 +107,9 @@ pub fn yaml(document: &str) -> Result<Value, String> {
             max_events: usize::MAX,
             max_nodes: usize::MAX,
             max_total_scalar_bytes: usize::MAX,
+            max_recorded_anchor_events: 20_000,
         },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },
     };
     serde_saphyr::from_str_with_options(document, options).map_err(|e| e.to_string())
 }
@@ -101,22 +133,13 @@ fn documents(text: &str) -> Vec<(u64, &str)> {
     documents
 }
 
-fn collect(
-    file: &Path,
-    line: u64,
-    mut value: Value,
-    depth: usize,
-    objects: &mut Vec<Object>,
-    problems: &mut Problems,
-) {
+fn collect(line: u64, mut value: Value, depth: usize, each: &mut dyn FnMut(u64, Piece)) {
     let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     if let (true, Some(Value::Array(items))) = (is_list, value.get_mut("items")) {
         if depth >= MAX_NESTING {
-            problems.note(
-                file,
-                line,
-                format!("lists within lists, more than {MAX_NESTING} deep: the innermost are not read"),
-            );
+            let what =
+                format!("lists within lists, more than {MAX_NESTING} deep: the innermost are not read");
+            each(line, Piece::Damaged(what));
             return;
         }
         let items = std::mem::take(items);
@@ -127,21 +150,28 @@ fn collect(
                 map.entry("kind").or_insert_with(|| Value::from(kind.clone()));
                 map.entry("apiVersion").or_insert_with(|| Value::from(api_version.clone()));
             }
-            collect(file, line, item, depth + 1, objects, problems);
+            collect(line, item, depth + 1, each);
         }
         return;
     }
     strip(&mut value);
+    name_generated(&mut value);
     match Object::from_value(value) {
-        Ok(object) => objects.push(object),
+        Ok(object) => each(line, Piece::Object(object)),
         Err(value) => {
             let shown: String = value.to_string().chars().take(60).collect();
-            problems.note(
-                file,
-                line,
-                format!("no Kubernetes object (kind and metadata.name are missing): {}", said(&shown)),
-            );
+            let what = format!("no Kubernetes object (kind and metadata.name are missing): {}", said(&shown));
+            each(line, Piece::Foreign(what));
         }
+    }
+}
+
+/// A manifest may leave the end of its name to the API server.
+fn name_generated(value: &mut Value) {
+    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if let (None, Some(Value::String(stem))) = (metadata.get("name"), metadata.get("generateName")) {
+        let name = format!("{stem}generated");
+        metadata.insert("name".to_owned(), Value::from(name));
     }
 }
 

@@ -19,6 +19,9 @@ pub enum Unusable {
     /// No time, or one that is no RFC 3339 text.
     #[error("the event has no readable time ({0:?})")]
     Time(String),
+    /// A port that no packet can have.
+    #[error("port {0} does not exist")]
+    Port(u64),
     /// A flow without addresses and pods says nothing about anybody.
     #[error("the flow names neither addresses nor pods")]
     NoEnds,
@@ -37,7 +40,7 @@ pub fn flow<'a>(
     let at = Timestamp::parse(text).or_else(|| Timestamp::parse(outer_time));
     let at = at.ok_or_else(|| Unusable::Time(if text.is_empty() { outer_time } else { text }.to_owned()))?;
     let (kind, sub_kind) = event_kind(flow.event_type.as_ref());
-    let (protocol, src_port, dst_port, flags) = layer4(flow.l4.as_ref());
+    let (protocol, src_port, dst_port, flags) = layer4(flow.l4.as_ref())?;
     let (src_ip, dst_ip) = match &flow.ip {
         Some(ip) => (ip.source.as_str().parse().ok(), ip.destination.as_str().parse().ok()),
         None => (None, None),
@@ -92,7 +95,7 @@ pub fn node_status<'a>(status: &'a json::NodeStatus<'a>, time: &str) -> Option<O
 
 fn event_kind(event: Option<&json::EventType>) -> (EventKind, i32) {
     let Some(event) = event else { return (EventKind::Trace, 0) };
-    let kind = match event.kind {
+    let kind = match event.kind.0 {
         1 => EventKind::Drop,
         4 => EventKind::Trace,
         5 => EventKind::PolicyVerdict,
@@ -100,11 +103,11 @@ fn event_kind(event: Option<&json::EventType>) -> (EventKind, i32) {
         129 => EventKind::Layer7,
         _ => EventKind::Other,
     };
-    (kind, i32::try_from(event.sub_type).unwrap_or(i32::MAX))
+    (kind, i32::try_from(event.sub_type.0).unwrap_or(i32::MAX))
 }
 
-fn layer4(l4: Option<&json::Layer4>) -> (Protocol, u16, u16, TcpFlags) {
-    let Some(l4) = l4 else { return (Protocol::Icmp, 0, 0, TcpFlags::default()) };
+fn layer4(l4: Option<&json::Layer4>) -> Result<(Protocol, u16, u16, TcpFlags), Unusable> {
+    let Some(l4) = l4 else { return Ok((Protocol::Icmp, 0, 0, TcpFlags::default())) };
     let known = [(Protocol::Tcp, &l4.tcp), (Protocol::Udp, &l4.udp), (Protocol::Sctp, &l4.sctp)];
     for (protocol, ports) in known {
         let Some(ports) = ports else { continue };
@@ -115,14 +118,14 @@ fn layer4(l4: Option<&json::Layer4>) -> (Protocol, u16, u16, TcpFlags) {
             fin: f.fin,
             psh: f.psh,
         });
-        return (protocol, port(ports.source_port), port(ports.destination_port), flags);
+        return Ok((protocol, port(ports.source_port)?, port(ports.destination_port)?, flags));
     }
     // ICMP, VRRP, IGMP, or newer: nothing that opens connections.
-    (Protocol::Icmp, 0, 0, TcpFlags::default())
+    Ok((Protocol::Icmp, 0, 0, TcpFlags::default()))
 }
 
-fn port(number: json::Number) -> u16 {
-    u16::try_from(number.0).unwrap_or(0)
+fn port(number: json::Number) -> Result<u16, Unusable> {
+    u16::try_from(number.0).map_err(|_| Unusable::Port(number.0))
 }
 
 fn end<'a>(endpoint: Option<&'a json::Endpoint<'a>>, ip: Option<IpAddr>, port: u16) -> End<'a> {
@@ -161,8 +164,8 @@ fn drop_reason(flow: &json::Flow<'_>) -> DropReason {
     };
     let numbered = || flow.drop_reason.and_then(|n| u32::try_from(n.0).ok()).map(DropReason::from_code);
     let from_event = || {
-        let event = flow.event_type.as_ref().filter(|event| event.kind == 1)?;
-        u32::try_from(event.sub_type).ok().map(DropReason::from_code)
+        let event = flow.event_type.as_ref().filter(|event| event.kind.0 == 1)?;
+        u32::try_from(event.sub_type.0).ok().map(DropReason::from_code)
     };
     described.or_else(numbered).or_else(from_event).unwrap_or(DropReason::UNKNOWN)
 }

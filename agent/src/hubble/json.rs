@@ -267,10 +267,10 @@ pub struct Endpoint<'a> {
 pub struct EventType {
     /// What kind of event.
     #[serde(rename = "type")]
-    pub kind: i64,
+    pub kind: Number,
     /// A finer code.
     #[serde(alias = "subType")]
-    pub sub_type: i64,
+    pub sub_type: Number,
 }
 
 /// `flow.Policy`.

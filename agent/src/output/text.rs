@@ -126,9 +126,9 @@ fn write_finding(finding: &FindingReport, paint: &Paint, to: &mut impl Write) ->
     if let (Some(since), Some(last)) = (finding.since, finding.last_seen) {
         writeln!(to, "  {} {} to {}", paint.dim("when    "), second(since), second(last))?;
     }
-    if let Some(reason) = &finding.cause.reason {
-        writeln!(to, "  {} {} ({})", paint.dim("cause   "), finding.cause.kind.as_str(), plain(reason))?;
-    }
+    let reason =
+        finding.cause.reason.as_ref().map_or_else(String::new, |reason| format!(" ({})", plain(reason)));
+    writeln!(to, "  {} {}{reason}", paint.dim("cause   "), finding.cause.kind.as_str())?;
     for blame in &finding.cause.policies {
         writeln!(to, "  {} {}", paint.dim("policy  "), plain(&policy(blame)))?;
     }
@@ -261,8 +261,12 @@ fn write_coverage(coverage: &Coverage, paint: &Paint, to: &mut impl Write) -> io
     writeln!(to, "\n{} {sources} (sees {})", paint.dim("source  "), sees.join(", "))?;
     let mut parts =
         vec![format!("{} of jobs", coverage.attributed), format!("{} of others", coverage.not_a_job)];
-    let extra =
-        [(coverage.duplicate, "told twice"), (coverage.rejected, "unreadable"), (coverage.late, "too late")];
+    let extra = [
+        (coverage.duplicate, "told twice"),
+        (coverage.rejected - coverage.far_future, "unreadable"),
+        (coverage.far_future, "from an impossible time"),
+        (coverage.late, "too late"),
+    ];
     parts.extend(extra.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     let lost = match coverage.lost {
         0 => String::new(),

@@ -83,7 +83,7 @@ fn as_of(context: &JobContext<'_>, limit: Timestamp) -> PolicySet {
 fn pods_in_question<'a>(context: &JobContext<'a>, troubles: &[Trouble]) -> Vec<&'a Pod> {
     let peers = troubles.iter().filter_map(|trouble| match trouble.key.dst {
         Peer::Member(pod) | Peer::Dns(Some(pod), _) => Some(pod),
-        Peer::Dns(None, _) | Peer::ApiServer(_) => None,
+        Peer::SharedAddress(_) | Peer::Dns(None, _) | Peer::ApiServer(_) => None,
     });
     let ids: BTreeSet<PodId> = context.members().chain(peers).collect();
     ids.into_iter().map(|id| context.evidence.inventory.pod(id)).collect()
@@ -143,6 +143,8 @@ fn policy_peer<'a>(context: &JobContext<'a>, peer: Peer) -> Option<PolicyPeer<'a
             Some(PolicyPeer::Pod(context.evidence.inventory.pod(pod)))
         }
         Peer::ApiServer(ip) => Some(PolicyPeer::Entity(Entity::KubeApiserver, Some(ip))),
+        // Host-network pods are their node to a policy.
+        Peer::SharedAddress(ip) => Some(PolicyPeer::Entity(Entity::RemoteNode, Some(ip))),
         Peer::Dns(None, _) => None,
     }
 }
@@ -176,7 +178,7 @@ fn contradicted(context: &JobContext<'_>, trouble: &Trouble, attribution: &mut A
     } else {
         "there are no network policies among the objects: record them, too, to see which one drops it".to_owned()
     });
-    if matches!(trouble.key.dst, Peer::Member(_)) {
+    if matches!(trouble.key.dst, Peer::Member(_) | Peer::SharedAddress(_)) {
         attribution.kind = CauseKind::Unknown;
     }
 }

@@ -12,6 +12,21 @@ use crate::time::Timestamp;
 
 use super::{Evidence, roles};
 
+/// The members that were there while anything was seen, with their ranks. Pods that were replaced before that are
+/// history; if all of them were, the job itself is, and is told as it was.
+fn present(evidence: &Evidence<'_>, job: &Job) -> BTreeMap<PodId, Option<u32>> {
+    let all = job.members.iter().filter_map(|m| Some((PodId(u32::try_from(m.pod).ok()?), m.rank)));
+    let all: BTreeMap<PodId, Option<u32>> = all.collect();
+    let Some(span) = evidence.history.span else { return all };
+    let there = |id: &PodId| {
+        let lease = evidence.inventory.pod(*id).lease;
+        lease.from.is_none_or(|from| from <= span.last) && lease.until.is_none_or(|until| until > span.first)
+    };
+    let present: BTreeMap<PodId, Option<u32>> =
+        all.iter().filter(|(id, _)| there(id)).map(|(id, r)| (*id, *r)).collect();
+    if present.is_empty() { all } else { present }
+}
+
 /// A job and everything known about it.
 pub(super) struct JobContext<'a> {
     pub(super) evidence: &'a Evidence<'a>,
@@ -26,8 +41,7 @@ pub(super) struct JobContext<'a> {
 impl<'a> JobContext<'a> {
     pub(super) fn new(evidence: &'a Evidence<'a>, index: JobIndex) -> Self {
         let job = evidence.inventory.job(index);
-        let ranks: BTreeMap<PodId, Option<u32>> =
-            job.members.iter().filter_map(|m| Some((PodId(u32::try_from(m.pod).ok()?), m.rank))).collect();
+        let ranks = present(evidence, job);
         let of_job = |key: &PairKey| ranks.contains_key(&key.src);
         let pairs = evidence.history.pairs.iter().filter(|(key, _)| of_job(key)).map(|(key, p)| (*key, p));
         let pairs: Vec<(PairKey, &PairHistory)> = pairs.collect();
@@ -110,13 +124,6 @@ impl<'a> JobContext<'a> {
         self.evidence.inventory.pod(pod).lease.until.is_none_or(|until| until > self.now())
     }
 
-    /// Whether a pod was there while anything was seen.
-    pub(super) fn alive_within(&self, pod: PodId) -> bool {
-        let Some(span) = self.evidence.history.span else { return true };
-        let lease = self.evidence.inventory.pod(pod).lease;
-        lease.from.is_none_or(|from| from <= span.last) && lease.until.is_none_or(|until| until > span.first)
-    }
-
     pub(super) fn end(&self, pod: PodId) -> EndReport {
         let facts = self.evidence.inventory.pod(pod);
         EndReport {
@@ -130,7 +137,7 @@ impl<'a> JobContext<'a> {
     pub(super) fn peer(&self, peer: Peer) -> EndReport {
         match peer {
             Peer::Member(pod) | Peer::Dns(Some(pod), _) => self.end(pod),
-            Peer::Dns(None, ip) | Peer::ApiServer(ip) => {
+            Peer::SharedAddress(ip) | Peer::Dns(None, ip) | Peer::ApiServer(ip) => {
                 EndReport { namespace: None, pod: ip.to_string(), role: "other", zone: None }
             }
         }

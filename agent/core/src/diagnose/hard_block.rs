@@ -12,6 +12,8 @@ use crate::ledger::window::{Span, join};
 use crate::ledger::{PairKey, PortClass};
 use crate::report::{Cause, CauseKind, FindingReport, FindingState, PairReport, PortsReport, Symptom};
 
+use crate::time::Timestamp;
+
 use super::attribution::{self, Attribution};
 use super::context::JobContext;
 use super::{health, mend, sentence};
@@ -29,6 +31,8 @@ pub(super) struct Trouble {
     pub(super) blocked: Blocked,
     pub(super) state: FindingState,
     pub(super) span: Span,
+    /// When success was seen after it.
+    pub(super) recovered: Option<Timestamp>,
 }
 
 impl Trouble {
@@ -40,16 +44,16 @@ impl Trouble {
         state: FindingState,
     ) -> Option<Self> {
         let span = streak.span(blocked)?;
-        Some(Self { key, ports, streak, blocked, state, span })
+        Some(Self { key, ports, streak, blocked, state, span, recovered: None })
     }
 
     pub(super) fn cause(&self) -> CauseKind {
         match (self.key.dst, self.blocked) {
             (Peer::Dns(..), _) => CauseKind::DnsBlocked,
             (Peer::ApiServer(_), _) => CauseKind::ApiBlocked,
-            (Peer::Member(_), Blocked::Refused) => CauseKind::Refused,
-            (Peer::Member(_), Blocked::Unanswered) => CauseKind::Unanswered,
-            (Peer::Member(_), Blocked::Denied) => match self.streak.reason().map(DropReason::class) {
+            (_, Blocked::Refused) => CauseKind::Refused,
+            (_, Blocked::Unanswered) => CauseKind::Unanswered,
+            (_, Blocked::Denied) => match self.streak.reason().map(DropReason::class) {
                 Some(DropClass::Policy | DropClass::Authentication) => CauseKind::Policy,
                 Some(DropClass::ExplicitDeny) => CauseKind::ExplicitDeny,
                 Some(DropClass::Unknown | DropClass::NotAFailure) | None => CauseKind::Unknown,
@@ -115,7 +119,8 @@ fn failing(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> Op
     let sibling_ok = key.class == PortClass::Ephemeral
         && history.answered.span.is_some_and(|ok| ok.last > last.plus(SIBLING_QUIET));
     let state = if sibling_ok { FindingState::Recovered } else { state(context, key, last) };
-    Trouble::new(*key, ports, streak, blocked, state)
+    let recovered = history.answered.span.filter(|_| sibling_ok).map(|ok| ok.last);
+    Some(Trouble { recovered, ..Trouble::new(*key, ports, streak, blocked, state)? })
 }
 
 /// The last block of any port that ended in success.
@@ -130,11 +135,12 @@ fn recovered(key: &PairKey, history: &PairHistory) -> Option<Trouble> {
         streak.add(&recovery.streak);
     }
     let ports = recoveries.iter().map(|(port, _)| *port).collect();
-    Trouble::new(*key, ports, streak, blocked, FindingState::Recovered)
+    let trouble = Trouble::new(*key, ports, streak, blocked, FindingState::Recovered)?;
+    Some(Trouble { recovered: recoveries.iter().map(|(_, r)| r.at).max(), ..trouble })
 }
 
 /// Silence is never recovery: without success a block is active, until nobody is left to try.
-fn state(context: &JobContext<'_>, key: &PairKey, last: crate::time::Timestamp) -> FindingState {
+fn state(context: &JobContext<'_>, key: &PairKey, last: Timestamp) -> FindingState {
     let peer_gone = matches!(key.dst, Peer::Member(pod) if !context.alive_at_end(pod));
     let quiet = context.now().since(last) >= context.evidence.settings.quiet;
     if quiet || peer_gone || !context.alive_at_end(key.src) {
@@ -190,9 +196,9 @@ fn pairs(context: &JobContext<'_>, troubles: &[Trouble]) -> Vec<PairReport> {
             ports.sort_unstable();
             ports.dedup();
             let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
-            let drops =
-                of.iter().filter(|t| t.blocked == Blocked::Denied).map(|t| t.streak.all_denied().drops);
-            let counted: Vec<u64> = drops.collect();
+            // What was refused was not dropped; where unanswered packets went is not known.
+            let counted = of.iter().filter(|t| t.blocked != Blocked::Unanswered);
+            let counted: Vec<u64> = counted.map(|t| t.streak.all_denied().drops).collect();
             PairReport {
                 src,
                 dst,
@@ -210,6 +216,26 @@ fn pairs(context: &JobContext<'_>, troubles: &[Trouble]) -> Vec<PairReport> {
         .collect()
 }
 
+/// What is known of connections between these pods that succeeded.
+fn success(context: &JobContext<'_>, state: FindingState, troubles: &[Trouble]) -> String {
+    if state == FindingState::Recovered
+        && let Some(at) = troubles.iter().filter_map(|t| t.recovered).max()
+    {
+        return format!("a connection succeeded at {at}");
+    }
+    let last_ok = |related: &dyn Fn(&PairKey) -> bool| {
+        let pairs = context.pairs.iter().filter(|(key, _)| related(key));
+        pairs.filter_map(|(_, history)| history.answered.span).map(|span| span.last).max()
+    };
+    let same = last_ok(&|key| troubles.iter().any(|t| t.key == *key));
+    let ends = last_ok(&|key| troubles.iter().any(|t| (t.key.src, t.key.dst) == (key.src, key.dst)));
+    match (same, ends) {
+        (Some(ok), _) => format!("the last success between these pods on such ports was at {ok}"),
+        (None, Some(ok)) => format!("other ports between these pods connect, last at {ok}"),
+        (None, None) => "no connection between these pods ever succeeded".to_owned(),
+    }
+}
+
 fn evidence(context: &JobContext<'_>, state: FindingState, troubles: &[Trouble]) -> Vec<String> {
     let failed: u64 = troubles.iter().map(Trouble::failed).sum();
     let begun: u64 = troubles.iter().map(|t| t.streak.opened().max(t.failed())).sum();
@@ -221,17 +247,12 @@ fn evidence(context: &JobContext<'_>, state: FindingState, troubles: &[Trouble])
         Some(Blocked::Unanswered) => "left without an answer",
         _ => "dropped",
     };
-    let mut evidence = vec![format!("{failed} of {begun} connection attempts {how} in {seconds} s")];
+    let of = if state == FindingState::Recovered { String::new() } else { format!(" of {begun}") };
+    let mut evidence = vec![format!("{failed}{of} connection attempts {how} in {seconds} s")];
     if drops > failed {
         evidence.push(format!("{drops} packets dropped in all"));
     }
-    let succeeded = context.pairs.iter().filter(|(key, _)| troubles.iter().any(|t| t.key == *key));
-    let last_ok = succeeded.filter_map(|(_, history)| history.answered.span).map(|span| span.last).max();
-    evidence.push(match (state, last_ok) {
-        (FindingState::Recovered, Some(ok)) => format!("a connection succeeded at {ok}"),
-        (_, Some(ok)) => format!("the last success between these pods was at {ok}"),
-        (_, None) => "no connection between these pods ever succeeded".to_owned(),
-    });
+    evidence.push(success(context, state, troubles));
     if state != FindingState::Recovered {
         evidence.extend(health::gpu_evidence(context));
     }

@@ -29,7 +29,7 @@ pub(super) fn unknowns(context: &JobContext<'_>, worst: Option<JobVerdict>) -> V
 }
 
 fn unseen(context: &JobContext<'_>) -> Option<String> {
-    let present: Vec<PodId> = context.members().filter(|id| context.alive_within(*id)).collect();
+    let present: Vec<PodId> = context.members().collect();
     let mut connected: BTreeSet<PodId> = BTreeSet::new();
     for (key, history) in &context.pairs {
         if let Peer::Member(dst) = key.dst

@@ -79,6 +79,7 @@ fn coverage(evidence: &Evidence<'_>) -> Coverage {
         complete: lost == 0 && totals.late == 0 && totals.overflow == 0 && evidence.blind.is_empty(),
         unresolved: totals.unresolved,
         ambiguous: totals.ambiguous,
+        far_future: totals.far_future,
         blind_nodes: evidence.blind.to_vec(),
     }
 }

@@ -4,14 +4,17 @@
 use std::collections::BTreeSet;
 
 use crate::attribute::Peer;
-use crate::history::PairHistory;
+use crate::history::{Blocked, PairHistory, Streak};
 use crate::inventory::PodId;
 use crate::ledger::window::join;
 use crate::ledger::{PairKey, PortClass};
-use crate::report::{Cause, CauseKind, FindingReport, FindingState, PairReport, PortsReport, Symptom};
+use crate::report::{
+    Cause, CauseKind, FindingReport, FindingState, PairReport, PolicyBlame, PortsReport, Symptom,
+};
 
 use super::context::JobContext;
-use super::sentence;
+use super::hard_block::Trouble;
+use super::{attribution, sentence};
 
 pub(super) fn findings(context: &JobContext<'_>) -> Option<FindingReport> {
     let audited = context.pairs.iter().filter(|(_, history)| history.audited.attempts.span.is_some());
@@ -31,10 +34,31 @@ pub(super) fn findings(context: &JobContext<'_>) -> Option<FindingReport> {
             "a policy in audit mode would block traffic of {}: it passes only because the policy is not enforced",
             sentence::ends(context, &sources)
         ),
-        cause: Cause { kind: CauseKind::Policy, reason, policies: Vec::new() },
+        cause: Cause { kind: CauseKind::Policy, reason, policies: policies(context, &audited) },
         pairs: audited.iter().map(|(key, history)| pair(context, key, history)).collect(),
         evidence: vec![format!("{attempts} connection attempts would have been dropped")],
         remedies: Vec::new(),
+    })
+}
+
+/// The policies that would close the way. An audited packet passes, so that there is no drop to explain: what counts
+/// is what both ends say.
+fn policies(context: &JobContext<'_>, audited: &[(PairKey, &PairHistory)]) -> Vec<PolicyBlame> {
+    let troubles: Vec<Trouble> = audited.iter().filter_map(|(key, history)| would_be(key, history)).collect();
+    let attributions = attribution::attribute(context, &troubles);
+    let blamed: BTreeSet<PolicyBlame> = attributions.into_iter().flat_map(|a| a.blamed).collect();
+    blamed.into_iter().collect()
+}
+
+fn would_be(key: &PairKey, history: &PairHistory) -> Option<Trouble> {
+    Some(Trouble {
+        key: *key,
+        ports: history.ports.keys().copied().collect(),
+        streak: Streak::default(),
+        blocked: Blocked::Unanswered,
+        state: FindingState::Active,
+        span: history.audited.attempts.span?,
+        recovered: None,
     })
 }
 

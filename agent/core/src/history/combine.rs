@@ -74,7 +74,7 @@ pub(super) fn by_port(
     }
     let dst = match key.dst {
         Peer::Member(pod) | Peer::Dns(Some(pod), _) => node_of(pod),
-        Peer::Dns(None, _) | Peer::ApiServer(_) => None,
+        Peer::SharedAddress(_) | Peer::Dns(None, _) | Peer::ApiServer(_) => None,
     };
     let owners = Owners { src: node_of(key.src), dst };
     ports.into_iter().map(|(port, views)| (port, combine(&views, &owners))).collect()

@@ -165,7 +165,8 @@ impl PortHistory {
             None => {
                 let mut ended = begun_before;
                 ended.absorb(&group);
-                self.recover(ended, ok.last, settings);
+                let at = if group.failed().is_none() { ok.first } else { ok.last };
+                self.recover(ended, at, settings);
                 self.streak = Streak::default();
             }
             Some(failed) => {

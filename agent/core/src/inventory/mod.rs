@@ -14,7 +14,7 @@ use crate::membership::{Grouping, Job, Jobs, Member};
 use crate::object::{Object, ObjectKey};
 use crate::time::Timestamp;
 
-pub use resolve::{Endpoint, PairOfPods};
+pub use resolve::{EPHEMERAL_PORTS, Endpoint, PairOfPods};
 
 /// A hash map with a fast hash; never iterated for output.
 pub type FastMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;

@@ -20,7 +20,7 @@ const LEASE_TOLERANCE: Duration = Duration::from_secs(60);
 const NODE_PORTS: &[u16] = &[179, 2379, 2380, 4240, 4244, 4245, 6081, 6443, 8472, 10250, 10255, 10256, 51871];
 
 /// Linux' default `net.ipv4.ip_local_port_range`.
-pub(super) const EPHEMERAL_PORTS: (u16, u16) = (32_768, 60_999);
+pub const EPHEMERAL_PORTS: (u16, u16) = (32_768, 60_999);
 /// The coordinator port JAX picks by itself on Kubernetes, within the ephemeral range.
 const JAX_PORT: u16 = 55_527;
 

@@ -121,8 +121,13 @@ impl Handshakes {
             dst_port: ends.peer_port,
             answer: !ends.pod_sent,
         };
-        let Peer::Member(member) = ends.peer else {
-            return Some(outward);
+        let member = match ends.peer {
+            Peer::Member(member) => member,
+            // Whoever shares the address and opens a connection from there is not known.
+            Peer::SharedAddress(_) if !ends.pod_sent && sighting.flags.syn && !sighting.flags.ack => {
+                return None;
+            }
+            Peer::SharedAddress(_) | Peer::Dns(..) | Peer::ApiServer(_) => return Some(outward),
         };
         let inward = Conversation {
             key: PairKey {

@@ -153,10 +153,9 @@ impl Ledger {
             }
             Held::Sighting(sighting) => {
                 self.totals.attributed += 1;
-                if sighting.ends.is_none() {
+                if sighting.ambiguous {
                     self.totals.ambiguous += 1;
                     *window.ambiguous.entry(sighting.job).or_default() += 1;
-                    return;
                 }
                 let before = window.pairs.len();
                 let room = before + self.settings.max_pairs.saturating_sub(self.pairs_open);

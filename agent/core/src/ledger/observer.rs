@@ -25,8 +25,8 @@ const MAX_HELD: usize = 64;
 const AGREEING: usize = 3;
 /// ... over at least this long. A denial's two events alone do not make a second witness.
 const AGREEING_OVER: Duration = Duration::from_secs(1);
-/// A jump of more than this needs [`MAX_HELD`] witnesses: clocks do not skip years.
-const PLAUSIBLE_GAP: Duration = Duration::from_secs(24 * 3600);
+/// A jump of more than this needs [`MAX_HELD`] witnesses: captures pause over days, clocks do not skip years.
+const PLAUSIBLE_GAP: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Names of the nodes that report.
 pub struct Observers {
@@ -148,7 +148,7 @@ impl Clocks {
         if at > held_last.plus(self.max_jump) {
             let mut before = std::mem::take(&mut clock.held);
             clock.held.push((at, event));
-            if anchor.is_none() {
+            if anchor.is_none() && at.since(held_last) <= PLAUSIBLE_GAP {
                 before.sort_by_key(|(at, _)| *at);
                 self.believe(observer, held_last);
                 return Admission::Process(before);

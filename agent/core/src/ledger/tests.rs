@@ -80,6 +80,7 @@ impl Event {
             source: flow.source,
             job: JobIndex(0),
             ends: (self.src != self.dst).then_some(ends),
+            ambiguous: self.src == self.dst,
             kind: flow.kind,
             verdict: flow.verdict,
             protocol: flow.protocol,

@@ -17,7 +17,8 @@ use crate::object::Object;
 
 /// `enableDefaultDeny` exists since this version (cilium/cilium pull request #30572); older API servers drop it.
 const ENABLE_DEFAULT_DENY_SINCE: (u16, u16) = (1, 16);
-/// From this version `toServices` surely covers services with selectors; the CRD of older ones says it does not.
+/// `toServices` covers services with selectors since this version; before, they mean nothing (cilium/cilium pull
+/// requests #34208, #37089).
 const SERVICE_SELECTORS_SINCE: (u16, u16) = (1, 17);
 /// The API's limit of ports in one `toPorts` entry.
 const MAX_PORTS: usize = 40;
@@ -238,23 +239,22 @@ impl<'a> RuleReader<'a> {
         Ok(all?.into_iter().flatten().collect())
     }
 
-    /// A selector that names `reserved:` labels is taken as it is. Otherwise, without a namespace of its own, it
-    /// means the policy's namespace, or all pods in a clusterwide policy.
+    /// A selector that names `reserved:` labels or the namespace is taken as it is: one that only excludes a namespace
+    /// also means what has none. Otherwise it means the policy's namespace, unless it names labels of namespaces, or
+    /// all pods in a clusterwide policy (cilium/cilium `pkg/k8s/apis/cilium.io/utils`, `getEndpointSelector`).
     fn endpoints(&self, selector: &Value, builder: &mut Builder<'_>) -> Read<Selector> {
         if !selector.is_object() {
             return malformed("an endpoint selector is not an object");
         }
         let mut requirements = cilium_keys(read_selector(selector)?);
         let has = |test: fn(&Attribute) -> bool| requirements.iter().any(|(attribute, _)| test(attribute));
-        if !has(Attribute::is_reserved) {
-            match self.scope.namespace {
-                Some(name) if !has(Attribute::names_namespace) => {
-                    requirements.push((Attribute::Namespace, Test::In(vec![name.to_owned()])));
-                }
-                None if !self.scope.init => requirements.push((Attribute::Namespace, Test::Exists)),
-                _ => {}
-            }
-        }
+        let complete = has(|attribute| attribute.is_reserved() || *attribute == Attribute::Namespace);
+        let added = match self.scope.namespace {
+            Some(name) if !has(Attribute::is_namespace_label) => Some(Test::In(vec![name.to_owned()])),
+            None if !self.scope.init => Some(Test::Exists),
+            _ => None,
+        };
+        requirements.extend(added.filter(|_| !complete).map(|test| (Attribute::Namespace, test)));
         Ok(builder.cilium(requirements))
     }
 }
@@ -307,12 +307,14 @@ fn services(value: &Value, builder: &mut Builder<'_>) -> Read<Vec<PeerTerm>> {
     };
     let here = |service: &&Service| namespace.is_none_or(|name| name == service.namespace);
     let all = builder.services;
-    let found: Vec<PeerTerm> =
-        all.iter().filter(here).filter(|s| wanted.means(s)).map(|s| backends(s, builder)).collect();
-    match found.is_empty() {
-        true => Ok(vec![PeerTerm::Doubtful(Range::Everything, Doubt::ServiceUnknown)]),
-        false => Ok(found),
+    let found: Vec<&Service> = all.iter().filter(here).filter(|s| wanted.means(s)).collect();
+    if found.is_empty() {
+        // One that nobody recorded may mean pods or addresses, but never nodes.
+        let old = builder.cilium_before(SERVICE_SELECTORS_SINCE);
+        let range = if old { Range::Outside } else { Range::PodsAndOutside };
+        return Ok(vec![PeerTerm::Doubtful(range, Doubt::ServiceUnknown)]);
     }
+    Ok(found.into_iter().filter_map(|service| backends(service, builder)).collect())
 }
 
 enum Wanted<'a> {
@@ -339,18 +341,19 @@ impl Wanted<'_> {
     }
 }
 
-fn backends(service: &Service, builder: &mut Builder<'_>) -> PeerTerm {
+/// `None`: it means nobody.
+fn backends(service: &Service, builder: &mut Builder<'_>) -> Option<PeerTerm> {
     let Some(labels) = &service.selector else {
-        return PeerTerm::Doubtful(Range::Outside, Doubt::ServiceBackends);
+        return Some(PeerTerm::Doubtful(Range::Outside, Doubt::ServiceBackends));
     };
-    let label = |(key, value): (&String, &String)| (Attribute::cilium(key), Test::In(vec![value.clone()]));
-    let mut requirements: Vec<_> = labels.iter().map(label).collect();
-    requirements.push((Attribute::Namespace, Test::In(vec![service.namespace.clone()])));
-    let selector = builder.cilium(requirements);
-    match builder.cilium_before(SERVICE_SELECTORS_SINCE) {
-        true => PeerTerm::DoubtfulMatching(selector, Doubt::ServiceWithSelector),
-        false => PeerTerm::Matching(selector),
+    if builder.cilium_before(SERVICE_SELECTORS_SINCE) {
+        return None;
     }
+    let attribute = |key: &String| Attribute::Security(Source::K8s, key.clone());
+    let mut requirements: Vec<_> =
+        labels.iter().map(|(key, value)| (attribute(key), Test::In(vec![value.clone()]))).collect();
+    requirements.push((Attribute::Namespace, Test::In(vec![service.namespace.clone()])));
+    Some(PeerTerm::Matching(builder.cilium(requirements)))
 }
 
 /// `rules` and TLS fields restrict what passes on an open connection; the connection itself opens.

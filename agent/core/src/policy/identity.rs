@@ -55,7 +55,9 @@ pub(super) enum Kind {
     Host,
     RemoteNode,
     World,
-    /// The API server, when it runs on a node.
+    /// The API server, when it runs on the node of the other end.
+    ApiserverHost,
+    /// The API server, when it runs on another node.
     ApiserverNode,
     /// The API server, when it runs outside of the cluster.
     ApiserverOutside,
@@ -73,6 +75,7 @@ impl Kind {
             Self::Host => &["host"],
             Self::RemoteNode => &["remote-node"],
             Self::World => &["world"],
+            Self::ApiserverHost => &["kube-apiserver", "host"],
             Self::ApiserverNode => &["kube-apiserver", "remote-node"],
             Self::ApiserverOutside => &["kube-apiserver", "world"],
             Self::Unmanaged => &["unmanaged"],
@@ -87,7 +90,12 @@ impl Kind {
     }
 
     pub(super) fn is_node(self) -> bool {
-        matches!(self, Self::Host | Self::RemoteNode | Self::ApiserverNode)
+        self.is_own_node() || matches!(self, Self::RemoteNode | Self::ApiserverNode)
+    }
+
+    /// The node the other end runs on.
+    pub(super) fn is_own_node(self) -> bool {
+        matches!(self, Self::Host | Self::ApiserverHost)
     }
 }
 

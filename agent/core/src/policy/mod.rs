@@ -10,12 +10,14 @@ mod compiled;
 mod evaluate;
 mod evaluator;
 mod field;
+mod hits;
 mod identity;
 mod model;
 mod netpol;
 mod ports;
 mod selector;
 mod set;
+mod tally;
 #[cfg(test)]
 mod tests;
 

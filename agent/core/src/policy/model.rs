@@ -37,7 +37,6 @@ pub(super) enum Doubt {
     NodeLabels,
     ServiceBackends,
     ServiceUnknown,
-    ServiceWithSelector,
     IcmpType,
     NoPorts,
     Requires,
@@ -56,9 +55,6 @@ impl fmt::Display for Doubt {
             }
             Self::ServiceBackends => "refers to a service without a selector, whose endpoints are not known",
             Self::ServiceUnknown => "refers to a service that is not among the objects",
-            Self::ServiceWithSelector => {
-                "refers to a service with a selector, which older Cilium versions ignore"
-            }
             Self::IcmpType => "has ICMP types, and the type was not asked about",
             Self::NoPorts => "has a toPorts entry without ports",
             Self::Requires => "has fromRequires or toRequires, which constrains all other rules",
@@ -96,8 +92,8 @@ pub(super) enum Range {
     Outside,
     /// Nodes.
     Nodes,
-    /// Everything.
-    Everything,
+    /// Pods, and addresses outside of the cluster.
+    PodsAndOutside,
 }
 
 /// One alternative of a rule's peers.
@@ -111,8 +107,6 @@ pub(super) enum PeerTerm {
     Block(usize),
     /// May match, for a reason that no fact here can settle.
     Doubtful(Range, Doubt),
-    /// May match what the selector matches.
-    DoubtfulMatching(Selector, Doubt),
 }
 
 /// A port of a rule.

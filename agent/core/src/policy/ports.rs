@@ -38,6 +38,13 @@ impl PortSet {
         Self(both)
     }
 
+    /// The ports of this set that are not in `other`.
+    pub(super) fn without(&self, other: &PortSet) -> PortSet {
+        let mut rest = self.clone();
+        rest.take(other);
+        rest
+    }
+
     /// Takes the ports of `other` out of this set and gives those that were in both.
     pub(super) fn take(&mut self, other: &PortSet) -> PortSet {
         let taken = self.intersect(other);
@@ -119,6 +126,7 @@ mod tests {
                     assert_eq!(has(&sum, port), has(a, port) || has(b, port));
                     assert_eq!(has(&taken, port), has(a, port) && has(b, port));
                     assert_eq!(has(&rest, port), has(a, port) && !has(b, port));
+                    assert_eq!(has(&a.without(b), port), has(&rest, port));
                 }
             }
         }

@@ -56,28 +56,20 @@ pub(super) enum Attribute {
 }
 
 impl Attribute {
-    /// A key of a Cilium selector. Cilium's parser splits the source off at the first `:`, knows `$x` and
-    /// `reserved.x` as short forms of `reserved:x`, and takes a key without a source for `any:`
-    /// (cilium/cilium `pkg/labels`, `ParseSource`, `GetExtendedKeyFrom`). The dotted forms `k8s.x` and `any.x`,
-    /// which Cilium prints in its own listings, are read as sources too; `k8s.io/x` stays a key, since it is a
-    /// common label domain.
+    /// A key of a Cilium selector. Reading the JSON, Cilium splits the source off at the first `:`, knows `$x` and
+    /// `reserved.x` as short forms of `reserved:x`, and takes any other key for one of source `any` (cilium/cilium
+    /// `pkg/policy/api`, `EndpointSelector.UnmarshalJSON`; `pkg/labels`, `GetExtendedKeyFrom`, `ParseSource`). Its
+    /// internal form puts a `.` between source and key, but nobody can write that: `k8s.x` and `any.x` are labels of
+    /// these names.
     pub(super) fn cilium(key: &str) -> Self {
-        let dotted = |source: &str| key.strip_prefix(source).filter(|_| !key.starts_with("k8s.io/"));
-        let (source, key) = if let Some(name) = key.strip_prefix('$') {
-            (Source::Reserved, name)
-        } else if let Some((source, key)) = key.split_once(':') {
-            match source {
-                "k8s" => (Source::K8s, key),
-                "any" | "" => (Source::Any, key),
-                "reserved" => (Source::Reserved, key),
-                _ => (Source::Foreign, key),
-            }
-        } else if let Some(key) = dotted("reserved.") {
-            (Source::Reserved, key)
-        } else if let Some(key) = dotted("k8s.") {
-            (Source::K8s, key)
-        } else {
-            (Source::Any, dotted("any.").unwrap_or(key))
+        let (source, key) = match (key.strip_prefix('$'), key.split_once(':'), key.strip_prefix("reserved."))
+        {
+            (Some(name), _, _) | (None, None, Some(name)) => (Source::Reserved, name),
+            (None, Some(("k8s", key)), _) => (Source::K8s, key),
+            (None, Some(("any" | "", key)), _) => (Source::Any, key),
+            (None, None, None) => (Source::Any, key),
+            (None, Some(("reserved", key)), _) => (Source::Reserved, key),
+            (None, Some((_, key)), _) => (Source::Foreign, key),
         };
         match source {
             Source::K8s | Source::Any if key == POD_NAMESPACE => Self::Namespace,
@@ -85,14 +77,9 @@ impl Attribute {
         }
     }
 
-    /// Whether a Cilium selector with this key says itself which namespaces it means
-    /// (cilium/cilium `pkg/k8s/apis/cilium.io/utils`, `getEndpointSelector`).
-    pub(super) fn names_namespace(&self) -> bool {
-        match self {
-            Self::Namespace => true,
-            Self::Security(Source::K8s | Source::Any, key) => key.starts_with(NAMESPACE_LABELS),
-            _ => false,
-        }
+    /// Whether it is a label of the namespace in a Cilium selector.
+    pub(super) fn is_namespace_label(&self) -> bool {
+        matches!(self, Self::Security(Source::K8s | Source::Any, key) if key.starts_with(NAMESPACE_LABELS))
     }
 
     /// Whether it is one of Cilium's `reserved:` labels.

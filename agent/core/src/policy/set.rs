@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use super::answer::{
-    Answer, Decision, Direction, Entity, Note, Peer, PolicyKind, PolicyRef, Ports, Question,
+    Answer, Closure, Decision, Direction, Entity, Note, Peer, PolicyKind, PolicyRef, Ports, Question,
 };
 use super::answer::{Rejected, Settings, Side};
 use super::compiled::{Compiled, Seen, enforcer};
-use super::evaluate::Ask;
+use super::hits::Ask;
 use super::identity::{End, Enforcer, Facts, Kind, own_network};
+use super::ports::PortSet;
 use crate::facts::{Namespace, Node, Pod, Protocol, Service};
 use crate::object::Object;
 
@@ -180,11 +181,34 @@ pub(super) fn merge(halves: impl IntoIterator<Item = Half>) -> Half {
             let reason =
                 "where an end runs is not known: its node, or whether it is inside of the cluster".to_owned();
             first.decision = Decision::Unknown { reason };
+        } else if let (Decision::Closed(first), Decision::Closed(second)) =
+            (&mut first.decision, second.decision)
+        {
+            *first = common(first, second);
         }
         first.notes.extend(second.notes);
         first
     });
     merged.unwrap_or_default()
+}
+
+/// One closure of those of two ways in which an end is closed: a deny is only in the way when there is one in both, all
+/// that may mean default deny has to be reckoned with, and only what is open in both is open.
+fn common(first: &Closure, second: Closure) -> Closure {
+    let ports = |closure: &Closure| closure.open_ports.iter().copied().collect::<PortSet>();
+    let all = |first: &[PolicyRef], second: &[PolicyRef]| {
+        first.iter().chain(second).cloned().collect::<BTreeSet<_>>().into_iter().collect()
+    };
+    let missing = first.missing.clone().or(second.missing.clone());
+    Closure {
+        default_deny: all(&first.default_deny, &second.default_deny),
+        denied_by: match missing {
+            None => all(&first.denied_by, &second.denied_by),
+            Some(_) => Vec::new(),
+        },
+        open_ports: ports(first).intersect(&ports(&second)).into_ranges(),
+        missing,
+    }
 }
 
 /// A pod cannot be kept from itself (Kubernetes documentation, network policies).
@@ -204,8 +228,8 @@ pub(super) fn cases(question: &Question<'_>) -> impl Iterator<Item = (Kind, Kind
     src.into_iter().flatten().flat_map(move |src| dst.into_iter().flatten().map(move |dst| (src, dst)))
 }
 
-fn kinds(peer: &Peer<'_>, other: &Peer<'_>) -> [Option<Kind>; 2] {
-    let one = |kind| [Some(kind), None];
+fn kinds(peer: &Peer<'_>, other: &Peer<'_>) -> [Option<Kind>; 3] {
+    let one = |kind| [Some(kind), None, None];
     match peer {
         Peer::Pod(pod) if !pod.host_network => one(Kind::Pod),
         Peer::Pod(pod) => match own_network(other) {
@@ -216,7 +240,9 @@ fn kinds(peer: &Peer<'_>, other: &Peer<'_>) -> [Option<Kind>; 2] {
             Entity::World => one(Kind::World),
             Entity::Host => one(Kind::Host),
             Entity::RemoteNode => one(Kind::RemoteNode),
-            Entity::KubeApiserver => [Some(Kind::ApiserverNode), Some(Kind::ApiserverOutside)],
+            Entity::KubeApiserver => {
+                [Kind::ApiserverHost, Kind::ApiserverNode, Kind::ApiserverOutside].map(Some)
+            }
             Entity::Unmanaged => one(Kind::Unmanaged),
             Entity::Health => one(Kind::Health),
             Entity::Ingress => one(Kind::Ingress),
@@ -226,11 +252,11 @@ fn kinds(peer: &Peer<'_>, other: &Peer<'_>) -> [Option<Kind>; 2] {
 }
 
 /// What the node of a `hostNetwork` pod is to another pod.
-fn node_kinds(host: &Pod, other: &Pod) -> [Option<Kind>; 2] {
+fn node_kinds(host: &Pod, other: &Pod) -> [Option<Kind>; 3] {
     match (&host.node, &other.node) {
-        (Some(a), Some(b)) if a == b => [Some(Kind::Host), None],
-        (Some(_), Some(_)) => [Some(Kind::RemoteNode), None],
-        _ => [Some(Kind::RemoteNode), Some(Kind::Host)],
+        (Some(a), Some(b)) if a == b => [Some(Kind::Host), None, None],
+        (Some(_), Some(_)) => [Some(Kind::RemoteNode), None, None],
+        _ => [Some(Kind::RemoteNode), Some(Kind::Host), None],
     }
 }
 

@@ -195,7 +195,7 @@ pub(super) fn member_ids(situation: &Situation<'_>) -> Vec<PodId> {
 fn dns_ids(situation: &Situation<'_>) -> Vec<PodId> {
     let asked = situation.blocked.iter().filter_map(|pair| match pair.dst {
         Peer::Dns(pod, _) => pod,
-        Peer::Member(_) | Peer::ApiServer(_) => None,
+        Peer::Member(_) | Peer::SharedAddress(_) | Peer::ApiServer(_) => None,
     });
     let usual = (0..).map(PodId).zip(situation.inventory.pods()).filter(|(_, pod)| {
         pod.namespace == "kube-system" && pod.labels.get("k8s-app").is_some_and(|app| app == "kube-dns")

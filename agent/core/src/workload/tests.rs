@@ -1,3 +1,5 @@
+//! Objects that several of the tests look at.
+
 use serde_json::{Value, json};
 
 use super::*;

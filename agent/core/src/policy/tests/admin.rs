@@ -37,8 +37,10 @@ fn tiers_and_priorities() {
         (vec![admin("a", 10, "Deny"), admin("b", 9, "Allow")], "O"),
         (vec![admin("a", 0, "Deny"), admin("b", 1000, "Allow")], "C"),
         (vec![admin("a", 5, "Deny"), admin("b", 5, "Allow")], "?"),
-        (vec![admin("a", 5, "Pass"), admin("b", 5, "Allow")], "?"),
+        (vec![admin("a", 5, "Pass"), admin("b", 5, "Allow")], "O"),
+        (vec![admin("a", 5, "Pass"), admin("b", 5, "Allow"), np_deny.clone()], "?"),
         (vec![admin("a", 5, "Pass"), admin("b", 5, "Deny")], "?"),
+        (vec![admin("a", 5, "Pass"), admin("b", 5, "Deny"), np_deny.clone()], "C"),
         (vec![admin("a", 5, "Deny"), admin("b", 5, "Deny")], "C"),
         (vec![baseline("Deny")], "C"),
         (vec![baseline("Allow")], "O"),
@@ -149,6 +151,66 @@ fn egress_peers() {
             [(&gpu).into(), (&cpu).into(), (&lost).into(), Entity::RemoteNode.into(), (&y).into()];
         let got: String = peers.map(|peer| tcp(&set, &x, peer, 80)[..1].to_owned()).concat();
         assert_eq!(got, expected, "{selector}");
+    }
+}
+
+#[test]
+fn what_may_match_only_counts_where_the_ways_part() {
+    let x = pod("ml/x", "");
+    let rules = |actions: &[&str]| {
+        let rule = |action: &&str| json!({"action": action, "to": [{"networks": ["10.0.0.0/8"]}]});
+        json!(actions.iter().map(rule).collect::<Vec<_>>())
+    };
+    let admin = |name: &str, priority: u16, actions: &[&str]| {
+        let spec = json!({"priority": priority, "subject": {"namespaces": {}}, "egress": rules(actions)});
+        anp(name, spec)
+    };
+    let baseline = |action: &str| banp(json!({"subject": {"namespaces": {}}, "egress": rules(&[action])}));
+    let np_deny = np("n", json!({"podSelector": {}, "policyTypes": ["Egress"]}));
+    for (objects, expected) in [
+        (vec![admin("a", 5, &["Allow"])], "O"),
+        (vec![admin("a", 5, &["Pass"])], "O"),
+        (vec![admin("a", 5, &["Deny"])], "?"),
+        (vec![admin("a", 5, &["Deny", "Allow"])], "?"),
+        (vec![admin("a", 5, &["Allow"]), admin("b", 6, &["Pass"])], "O"),
+        (vec![admin("a", 5, &["Allow"]), np_deny.clone()], "?"),
+        (vec![admin("a", 5, &["Deny"]), np_deny.clone()], "C"),
+        (vec![admin("a", 5, &["Pass"]), admin("b", 6, &["Deny"]), np_deny.clone()], "C"),
+        (vec![admin("a", 5, &["Pass"]), baseline("Deny")], "?"),
+        (vec![admin("a", 5, &["Pass"]), baseline("Allow")], "O"),
+    ] {
+        // An address that is not known, so that no rule surely matches.
+        let answer = set(OTHER, &objects).evaluate(&ask(&x, Entity::World, 80));
+        assert_eq!(&letters(&answer)[..1], expected, "{objects:?}");
+        match &answer.egress {
+            Decision::Closed(closure) => {
+                assert_eq!((names(&closure.default_deny), closure.denied_by.len()), (vec!["n"], 0));
+                assert!(closure.missing.is_some(), "the deny may not be in the way");
+            }
+            Decision::Unknown { reason } => assert!(reason.contains("an address"), "{reason}"),
+            Decision::Open { .. } => {}
+        }
+        // It may be the pod's own node, which NetworkPolicy lets through, but admin policies do not.
+        let api = tcp(&set(OTHER, &objects), &x, Entity::KubeApiserver, 80);
+        assert_eq!(&api[..1], if expected == "C" { "?" } else { expected }, "{objects:?}");
+    }
+}
+
+#[test]
+fn the_baseline_is_out_where_a_network_policy_selects() {
+    let x = pod("ml/x", "app=x");
+    let rules = |peer: &str| json!([{"action": "Deny", peer: [{"networks": ["0.0.0.0/0"]}]}]);
+    let baseline = banp(json!({"subject": {"namespaces": {}}, "egress": rules("to")}));
+    let selected = np("n", json!({"podSelector": {}, "policyTypes": ["Egress"]}));
+    let not_egress = np("n", json!({"podSelector": {}}));
+    let node = Peer::Entity(Entity::Host, Some("10.0.0.1".parse().unwrap()));
+    for (objects, expected) in [
+        (vec![baseline.clone()], "C"),
+        (vec![baseline.clone(), selected.clone()], "O"),
+        (vec![baseline, not_egress], "C"),
+        (vec![selected], "O"),
+    ] {
+        assert_eq!(&tcp(&set(OTHER, &objects), &x, node, 80)[..1], expected, "{objects:?}");
     }
 }
 

@@ -67,8 +67,56 @@ fn default_deny_and_deny_together() {
         .evaluate(&Question { ports: Ports::Range(80, 81), ..ask(&y, &x, 0) });
     let both = closure(&answer.ingress);
     assert_eq!((names(&both.denied_by), names(&both.default_deny)), (vec!["deny"], vec!["deny"]));
-    let answer = set(CILIUM, &[deny, also, open]).evaluate(&ask(&y, &x, 80));
-    assert_eq!(names(&closure(&answer.ingress).denied_by), ["also", "deny"]);
+    // Lifting the deny alone opens nothing where no allow matches; where one does, it does.
+    let narrow = cnp(
+        "narrow",
+        json!({"endpointSelector": {}, "ingress": [{"toPorts": [{"ports": [{"port": "80"}]}]}]}),
+    );
+    let elsewhere = cnp("elsewhere", json!({"endpointSelector": {}, "ingress": [{}]}));
+    for (objects, ports, denied_by, default_deny) in [
+        (vec![deny.clone()], (80, 80), vec!["deny"], vec!["deny"]),
+        (vec![deny.clone(), elsewhere.clone()], (80, 80), vec!["deny"], vec!["deny", "elsewhere"]),
+        (vec![deny.clone(), also.clone(), open], (80, 80), vec!["also", "deny"], vec![]),
+        (vec![deny.clone(), narrow.clone()], (80, 80), vec!["deny"], vec![]),
+        (vec![also, narrow.clone()], (80, 81), vec!["also"], vec!["also", "narrow"]),
+        (vec![deny, narrow, elsewhere], (80, 81), vec!["deny"], vec!["deny", "elsewhere", "narrow"]),
+    ] {
+        let question = Question { ports: Ports::Range(ports.0, ports.1), ..ask(&y, &x, 0) };
+        let answer = set(CILIUM, &objects).evaluate(&question);
+        let closure = closure(&answer.ingress);
+        assert_eq!((names(&closure.denied_by), names(&closure.default_deny)), (denied_by, default_deny));
+        assert!(closure.missing.is_none(), "no allow overrides a deny");
+    }
+}
+
+#[test]
+fn what_holds_wherever_the_api_server_runs() {
+    let x = pod("ml/x", "");
+    let port = |number: &str| json!([{"ports": [{"port": number}]}]);
+    let spec = json!({"endpointSelector": {}, "egress": [{"toEntities": ["remote-node"], "toPorts": port("80")}],
+        "egressDeny": [{"toEntities": ["host"]}, {"toEntities": ["world"], "toPorts": port("81")}]});
+    let set = set(CILIUM, &[cnp("p", spec)]);
+    let api = |set: &PolicySet, low: u16, high: u16| {
+        let question = Question { ports: Ports::Range(low, high), ..ask(&x, Entity::KubeApiserver, 0) };
+        closure(&set.evaluate(&question).egress).clone()
+    };
+    for low in [80, 81] {
+        let closure = api(&set, low, 81);
+        assert!(closure.denied_by.is_empty() && closure.open_ports.is_empty(), "{closure:?}");
+        assert!(names(&closure.default_deny) == ["p"] && closure.missing.is_some(), "{closure:?}");
+    }
+    assert_eq!(tcp(&set, &x, Entity::KubeApiserver, 80), "?O");
+    let deny = |name: &str, entity: &str| {
+        cnp(
+            name,
+            json!({"endpointSelector": {}, "egressDeny": [{"toEntities": [entity], "toPorts": port("80")}]}),
+        )
+    };
+    let allow = cnp("allow", json!({"endpointSelector": {}, "egress": [{"toEntities": ["all"]}]}));
+    let denies = [deny("a", "host"), deny("b", "remote-node"), deny("c", "world"), allow];
+    let closure = api(&super::set(CILIUM, &denies), 79, 80);
+    assert_eq!((names(&closure.denied_by), closure.default_deny.len()), (vec!["a", "b", "c"], 0));
+    assert_eq!((closure.open_ports, closure.missing), (vec![(79, 79)], None));
 }
 
 #[test]
@@ -123,12 +171,19 @@ fn a_sure_deny_or_allow_settles_what_is_doubtful() {
         "quiet",
         json!({"endpointSelector": {}, "egress": [{"toFQDNs": [{"matchName": "a"}]}], "enableDefaultDeny": {"egress": false}}),
     );
+    let quiet_deny = cnp(
+        "quiet",
+        json!({"endpointSelector": {}, "egressDeny": [{"toGroups": [{}]}], "enableDefaultDeny": {"egress": false}}),
+    );
+    let fqdn_too = fqdn.clone();
     for (objects, expected) in [
         (vec![fqdn.clone()], "?"),
         (vec![fqdn.clone(), all.clone()], "O"),
         (vec![fqdn, deny.clone()], "C"),
         (vec![deny_group.clone(), all], "?"),
-        (vec![deny_group.clone()], "?"),
+        (vec![deny_group.clone()], "C"),
+        (vec![deny_group.clone(), fqdn_too], "?"),
+        (vec![quiet_deny], "?"),
         (vec![deny_group, deny], "C"),
         (vec![quiet], "O"),
     ] {

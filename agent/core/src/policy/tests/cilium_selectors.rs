@@ -58,8 +58,8 @@ fn label_sources() {
         ("any:app", "O"),
         (":app", "O"),
         ("k8s:app", "O"),
-        ("k8s.app", "O"),
-        ("any.app", "O"),
+        ("k8s.app", "C"),
+        ("any.app", "C"),
         ("reserved:app", "C"),
         ("reserved.app", "C"),
         ("$app", "C"),
@@ -68,6 +68,8 @@ fn label_sources() {
     ] {
         assert_eq!(from(json!({"matchLabels": {key: "a"}}), &a), expected, "{key}");
     }
+    let dotted = pod("ml/a", "k8s.app=a,any.app=b");
+    assert_eq!(from(json!({"matchLabels": {"k8s.app": "a", "k8s:any.app": "b"}}), &dotted), "O");
     assert_eq!(from(json!({"matchExpressions": [{"key": "k8s.io/x", "operator": "DoesNotExist"}]}), &a), "O");
     assert_eq!(from(json!({"matchLabels": {"io.cilium.k8s.policy.serviceaccount": "trainer"}}), &a), "O");
     assert_eq!(from(json!({"matchLabels": {"io.cilium.k8s.policy.serviceaccount": "default"}}), &a), "C");
@@ -123,6 +125,36 @@ fn clusterwide_peers_are_pods_of_all_namespaces() {
     assert_eq!(from_clusterwide(not_node, Entity::RemoteNode), "C");
     let any_host = json!({"matchLabels": {"any:remote-node": ""}});
     assert_eq!(from_clusterwide(any_host, Entity::RemoteNode), "C", "without reserved: only pods are meant");
+}
+
+#[test]
+fn a_selector_that_only_excludes_a_namespace_also_means_what_has_none() {
+    let (here, there) = (pod("ml/a", "app=a"), pod("web/a", "app=a"));
+    let key = "io.kubernetes.pod.namespace";
+    let team = "io.cilium.k8s.namespace.labels.team";
+    let without = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+    // From here, from there, from the world and from a node; in a namespaced and in a clusterwide policy.
+    for (selector, namespaced, clusterwide) in [
+        (without(key, "NotIn", json!(["web"])), "OCOO", "OCOO"),
+        (without("k8s:io.kubernetes.pod.namespace", "NotIn", json!(["web"])), "OCOO", "OCOO"),
+        (without(key, "DoesNotExist", Value::Null), "CCOO", "CCOO"),
+        (without(key, "Exists", Value::Null), "OOCC", "OOCC"),
+        (without(team, "NotIn", json!(["web"])), "OCOO", "OCCC"),
+        (without(team, "DoesNotExist", Value::Null), "CCOO", "CCCC"),
+        (without("app", "NotIn", json!(["b"])), "OCCC", "OOCC"),
+    ] {
+        let dst = pod("ml/dst", "app=dst");
+        let spec = json!({"endpointSelector": {"matchLabels": {"app": "dst"}}, "ingress": [{"fromEndpoints": [selector]}]});
+        for (policy, expected) in
+            [(cnp("p", spec.clone()), namespaced), (ccnp("p", spec.clone()), clusterwide)]
+        {
+            let set = set(CILIUM, &[policy]);
+            let peers: [Peer<'_>; 4] =
+                [(&here).into(), (&there).into(), world("1.1.1.1"), Entity::RemoteNode.into()];
+            let got: String = peers.map(|peer| tcp(&set, peer, &dst, 80)[1..].to_owned()).concat();
+            assert_eq!(got, expected, "{spec}");
+        }
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) fn settle(objects: &mut [Option<Object>], moved: &[usize]) {
     }
     let mut pods: BTreeMap<usize, Placed> = BTreeMap::new();
     for (at, object) in objects.iter().enumerate() {
-        if let Some(pod) = object.as_ref().and_then(|object| running(object)) {
+        if let Some(pod) = object.as_ref().and_then(running) {
             pods.insert(at, pod);
         }
     }

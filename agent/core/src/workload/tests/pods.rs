@@ -1,3 +1,5 @@
+//! The pods that are predicted, held against membership.
+
 use super::*;
 
 fn resolved(objects: &[Object]) -> (Vec<Pod>, Jobs) {

@@ -1,3 +1,5 @@
+//! The cluster after a change.
+
 use super::*;
 
 fn node(name: &str, zone: &str, gpus: u32) -> Object {

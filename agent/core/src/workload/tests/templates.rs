@@ -1,3 +1,5 @@
+//! Where templates are found, and how they are patched.
+
 use super::*;
 
 fn names(object: &Object) -> Vec<(String, u32, Option<Role>)> {
