@@ -52,13 +52,19 @@ pub(super) fn to_zone(world: &World<'_>, slots: &Slots, slot: &Slot, zone: &str)
     Some(json!({"metadata": {"labels": labels}}))
 }
 
-/// The keys of a template's labels that claim another zone, or that hold the name of the one its pods are in now.
+/// The keys of labels that claim another zone, or that hold the name of the one the pods are in now. What the pods carry
+/// counts like what the template says: somebody else put it there, and the template's word comes first.
 fn keys<'s>(world: &'s World<'_>, slot: &'s Slot, zone: &'s str) -> BTreeSet<&'s str> {
-    let pods = slot.members.iter().filter_map(|member| world.members.get(*member));
+    let pods: Vec<_> = slot.members.iter().filter_map(|member| world.members.get(*member)).collect();
     let now: BTreeSet<&str> =
-        pods.filter_map(|pod| world.zone_of(pod)).map(|zone| zone.name.as_str()).collect();
-    let claims = false_claims(world.situation.inventory, &slot.labels, zone).map(|(key, _)| key);
-    let named =
-        slot.labels.iter().filter(|(_, value)| value.as_str() != zone && now.contains(value.as_str()));
-    claims.chain(named.map(|(key, _)| key.as_str())).collect()
+        pods.iter().filter_map(|pod| world.zone_of(pod)).map(|zone| zone.name.as_str()).collect();
+    let mut keys = BTreeSet::new();
+    for labels in std::iter::once(&slot.labels).chain(pods.iter().map(|pod| &pod.labels)) {
+        keys.extend(false_claims(world.situation.inventory, labels, zone).map(|(key, _)| key));
+        let named = labels.iter().filter(|(_, value)| value.as_str() != zone && now.contains(value.as_str()));
+        keys.extend(named.map(|(key, _)| key.as_str()));
+    }
+    // Once the template says so, its pods will.
+    keys.retain(|key| slot.labels.get(*key).is_none_or(|value| value != zone));
+    keys
 }

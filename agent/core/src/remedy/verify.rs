@@ -3,16 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use super::Situation;
 use super::placement::{has_pod_affinity, is_schedulable};
 use super::plan::{Action, Plan, Step, StepKind};
 use super::slot::Slots;
 use super::world::{World, asks_dns};
 use super::zone_claim::false_claims;
-use crate::facts::{Pod, Protocol, Service, ZONE_LABEL};
-use crate::object::Object;
+use crate::facts::{Pod, Protocol, Service};
 use crate::policy::{Decision, Entity, Peer, Ports, Question, Verdict3};
 use crate::report::Symptom;
 use crate::workload::{Change, Target, simulate};
@@ -40,29 +37,7 @@ pub(super) fn apply<'a>(world: &World<'a>, steps: &[Step]) -> World<'a> {
             Action::Delete(object) => Change::Delete(Target::of(object)),
         })
         .collect();
-    world.with(with_zone_labels(world, simulate(&world.objects, &changes)))
-}
-
-/// The API server writes the zone of its node on a pod that moved (Kubernetes, admission plugin `PodTopologyLabels`).
-fn with_zone_labels(world: &World<'_>, objects: Vec<Object>) -> Vec<Object> {
-    let zone = |pod: &Pod| world.zone_of(pod).map(|zone| zone.name.clone());
-    let before: BTreeMap<(String, String), Option<String>> =
-        world.members.iter().map(|pod| ((pod.namespace.clone(), pod.name.clone()), zone(pod))).collect();
-    let moved = |object: Object| {
-        let Some(pod) = Pod::from_object(&object) else { return object };
-        let Some(Some(old)) = before.get(&(pod.namespace.clone(), pod.name.clone())) else { return object };
-        match zone(&pod) {
-            Some(new) if new != *old && pod.labels.get(ZONE_LABEL) == Some(old) => {
-                let mut tree = object.value().clone();
-                if let Some(labels) = tree.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
-                    labels.insert(ZONE_LABEL.to_owned(), Value::String(new));
-                }
-                Object::from_value(tree).unwrap_or(object)
-            }
-            _ => object,
-        }
-    };
-    objects.into_iter().map(moved).collect()
+    world.with(simulate(&world.objects, &changes))
 }
 
 /// Holds a plan against the world as it would be.

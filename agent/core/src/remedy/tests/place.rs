@@ -125,7 +125,10 @@ fn a_master_in_the_wrong_zone() {
         .blocked("llama-worker-0", "llama-master-0", 23456);
     cluster.settings.cni = crate::policy::Cni::Other;
     let remedies = cluster.remedies();
-    assert_eq!(outline(&remedies), [(vec!["co-locate", "tolerate"], true), (vec!["allow-traffic"], true)]);
+    assert_eq!(
+        outline(&remedies),
+        [(vec!["co-locate", "tolerate", "relabel"], true), (vec!["allow-traffic"], true)]
+    );
     let first = &remedies[0];
     assert_eq!(
         (first.needs.as_slice(), first.steps[0].target.kind.as_str()),
@@ -154,7 +157,7 @@ fn an_existing_placement_is_kept_and_a_conflicting_zone_replaced() {
     specs["Worker"]["template"]["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
         {"nodeSelectorTerms": [term("pool"), term("other")]}}});
     let remedies = cluster.remedies();
-    assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate"], true));
+    assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate", "relabel"], true));
     let specs = patch(&remedies[0], 0)["spec"]["pytorchReplicaSpecs"].clone();
     assert_eq!(specs["Master"]["template"]["spec"], json!({"nodeSelector": {label: "zone-a"}}));
     let terms = &specs["Worker"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -210,7 +213,7 @@ fn a_jobset_of_two_replicated_jobs() {
         [marks("leader"), marks("workers")],
     );
     let remedies = cluster.remedies();
-    assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate"], true));
+    assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate", "relabel"], true));
     // A merge patch replaces the list, so each step has to repeat everything in it, and what the step before did.
     let jobs = patch(&remedies[0], 1)["spec"]["replicatedJobs"].clone();
     let lead = &jobs[0]["template"]["spec"]["template"]["spec"];
@@ -227,7 +230,7 @@ fn an_mpi_job() {
     let spec = json!({"mpiReplicaSpecs": {"Launcher": {"replicas": 1, "template": template(0)}, "Worker": {"replicas": 2, "template": template(8)}}});
     let remedies =
         two("kubeflow.org/v2beta1", "MPIJob", spec, [marks("launcher"), marks("worker")]).remedies();
-    assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate"], true));
+    assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate", "relabel"], true));
     assert!(
         patch(&remedies[0], 0)["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["affinity"]
             .is_object()
@@ -241,7 +244,7 @@ fn a_ray_cluster() {
     let remedies =
         two("ray.io/v1", "RayCluster", spec, [marks("head", "headgroup"), marks("worker", "gpus")])
             .remedies();
-    assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate"], true));
+    assert_eq!(outline(&remedies)[0], (vec!["co-locate", "tolerate", "relabel"], true));
     assert_eq!(patch(&remedies[0], 0)["spec"]["workerGroupSpecs"][0]["groupName"], "gpus");
 }
 
