@@ -4,6 +4,7 @@
 //! and nobody is blamed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use crate::attribute::Peer;
 use crate::drop_reason::{DropClass, DropReason};
@@ -98,7 +99,9 @@ fn one<'a>(context: &JobContext<'a>, trouble: &Trouble, evaluator: &mut Evaluato
         Blocked::Unanswered => true,
         Blocked::Refused => false,
     };
-    let Some(dst) = policy_peer(context, trouble.key.dst).filter(|_| policy_like) else { return attribution };
+    let Some(dst) = policy_peer(context, trouble.key.src, trouble.key.dst).filter(|_| policy_like) else {
+        return attribution;
+    };
     let src = PolicyPeer::Pod(context.evidence.inventory.pod(trouble.key.src));
     for port in trouble.ports.iter().take(ASKED) {
         let protocol = trouble.key.protocol;
@@ -137,12 +140,22 @@ fn one<'a>(context: &JobContext<'a>, trouble: &Trouble, evaluator: &mut Evaluato
     attribution
 }
 
-fn policy_peer<'a>(context: &JobContext<'a>, peer: Peer) -> Option<PolicyPeer<'a>> {
+/// A pod may always talk to its own node, so it matters whether the API server runs there.
+fn api_server(context: &JobContext<'_>, src: PodId, ip: IpAddr) -> Entity {
+    let elsewhere = context
+        .evidence
+        .inventory
+        .node_of(src)
+        .is_some_and(|node| !node.ips.is_empty() && !node.ips.contains(&ip));
+    if elsewhere { Entity::KubeApiserverElsewhere } else { Entity::KubeApiserver }
+}
+
+fn policy_peer<'a>(context: &JobContext<'a>, src: PodId, peer: Peer) -> Option<PolicyPeer<'a>> {
     match peer {
         Peer::Member(pod) | Peer::Dns(Some(pod), _) => {
             Some(PolicyPeer::Pod(context.evidence.inventory.pod(pod)))
         }
-        Peer::ApiServer(ip) => Some(PolicyPeer::Entity(Entity::KubeApiserver, Some(ip))),
+        Peer::ApiServer(ip) => Some(PolicyPeer::Entity(api_server(context, src, ip), Some(ip))),
         // Host-network pods are their node to a policy.
         Peer::SharedAddress(ip) => Some(PolicyPeer::Entity(Entity::RemoteNode, Some(ip))),
         Peer::Dns(None, _) => None,

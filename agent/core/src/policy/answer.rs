@@ -54,6 +54,8 @@ pub enum Entity {
     RemoteNode,
     /// The Kubernetes API server, on a node or outside.
     KubeApiserver,
+    /// The Kubernetes API server, known not to run on the node of the other end.
+    KubeApiserverElsewhere,
     /// A pod that Cilium does not manage.
     Unmanaged,
     /// Cilium's health endpoint.

@@ -243,6 +243,7 @@ fn kinds(peer: &Peer<'_>, other: &Peer<'_>) -> [Option<Kind>; 3] {
             Entity::KubeApiserver => {
                 [Kind::ApiserverHost, Kind::ApiserverNode, Kind::ApiserverOutside].map(Some)
             }
+            Entity::KubeApiserverElsewhere => [Some(Kind::ApiserverNode), Some(Kind::ApiserverOutside), None],
             Entity::Unmanaged => one(Kind::Unmanaged),
             Entity::Health => one(Kind::Health),
             Entity::Ingress => one(Kind::Ingress),
