@@ -209,6 +209,11 @@ fn icmp_is_only_defined_with_cilium() {
     assert_eq!([icmp(OTHER, deny.clone()), icmp(OTHER, allow)], ["O?", "O?"]);
     assert_eq!(icmp(UNKNOWN, deny), "O?");
     assert_eq!(icmp(OTHER, json!({"podSelector": {"matchLabels": {"app": "z"}}})), "OO");
+    let from_node = Question { protocol: Protocol::Icmp, ..ask(Entity::Host, &x, 0) };
+    let set = on(OTHER, json!({"podSelector": {}}));
+    assert_eq!(letters(&set.evaluate(&from_node)), "OO", "whatever ICMP is, the own node passes");
+    let reason = reason(&set.evaluate(&Question { src: (&y).into(), ..from_node }).ingress).to_owned();
+    assert!(reason.contains("ICMP"), "{reason}");
 }
 
 #[test]
@@ -221,5 +226,34 @@ fn the_own_node_is_let_through() {
         assert_eq!(tcp(&set, &x, Entity::Host, 80), to_host);
         assert_eq!(tcp(&set, Entity::RemoteNode, &x, 80), "OC");
         assert_eq!(tcp(&set, &x, Entity::RemoteNode, 80), "CO");
+        let answer = set.evaluate(&ask(&x, Entity::Host, 80));
+        match &answer.egress {
+            Decision::Unknown { reason } => {
+                assert_eq!(reason, "whether NetworkPolicy ml/p means default deny here is not known");
+            }
+            Decision::Closed(closure) => assert_eq!(names(&closure.default_deny), ["p"]),
+            Decision::Open { by } => assert!(by.is_empty(), "no rule matched"),
+        }
     }
+}
+
+#[test]
+fn a_doubtful_selection_ends_nothing() {
+    // Whether the policy selects is not known: the label may be one that Cilium does not see.
+    let x = pod("ml/x", "pod-template-hash=1");
+    let policy = np(
+        "p",
+        json!({"podSelector": {"matchLabels": {"pod-template-hash": "1"}}, "policyTypes": ["Egress"]}),
+    );
+    let deny = json!([{"action": "Deny", "to": [{"networks": ["0.0.0.0/0"]}]}]);
+    let baseline = banp(json!({"subject": {"namespaces": {}}, "egress": deny}));
+    let node = |entity| Peer::Entity(entity, Some("10.0.0.1".parse().unwrap()));
+    for peer in [node(Entity::RemoteNode), node(Entity::Host), world("1.1.1.1")] {
+        let alone = set(UNKNOWN, std::slice::from_ref(&policy)).evaluate(&ask(&x, peer, 80));
+        assert!(reason(&alone.egress).contains("means default deny"), "{alone:?}");
+        let both = set(UNKNOWN, &[policy.clone(), baseline.clone()]);
+        assert_eq!(&tcp(&both, &x, peer, 80)[..1], "?");
+    }
+    // Without a doubt about the plugin the label is seen, and the policy holds.
+    assert_eq!(tcp(&set(OTHER, &[policy, baseline]), &x, world("1.1.1.1"), 80), "CO");
 }
