@@ -146,6 +146,10 @@ enum Colour {
 }
 
 impl Colour {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "NO_COLOR is a convention of terminals, not a setting of firedoor"
+    )]
     fn wanted(self) -> bool {
         match self {
             Self::Always => true,

@@ -21,7 +21,7 @@ fn lists_within_lists_without_end_are_told() {
     let deep = (0..40).fold(objects(), |inner, _| list(json!([inner])));
     let seen = Capture::new().object_file("deep.json", deep.to_string()).flows(denied(4)).replay();
     seen.blocked(4);
-    seen.told("deep.json", "deep");
+    seen.told("deep.json:1", "deep");
 }
 
 #[test]

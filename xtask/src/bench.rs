@@ -4,9 +4,7 @@
 mod flow;
 mod generate;
 mod measure;
-// To be switched on with the policy engine, together with the two places below. It measures inside this process,
-// which an unoptimised build would falsify: hence the second run.
-// mod policy;
+mod policy;
 mod replay;
 mod world;
 
@@ -26,8 +24,8 @@ pub(crate) struct Arguments {
 enum Subject {
     /// `firedoor replay`: lines a second and peak memory, on one core.
     Replay(replay::Arguments),
-    // /// The policy engine: all pairs of a large job against many policies.
-    // Policy,
+    /// The policy engine: all pairs of a large job against many policies.
+    Policy,
     /// Only writes the capture that `replay` is measured on.
     Generate {
         /// The folder to write, which must not exist.
@@ -47,12 +45,13 @@ enum Subject {
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     match &arguments.subject {
         Subject::Replay(arguments) => replay::run(root, arguments),
-        // Subject::Policy if cfg!(debug_assertions) => crate::command::succeed(&mut crate::command::command(
-        //     root,
-        //     "cargo",
-        //     &["run", "--release", "--package", "xtask", "--", "bench", "policy"],
-        // )),
-        // Subject::Policy => policy::run(),
+        // It measures inside this process, which an unoptimised build would falsify: hence the second run.
+        Subject::Policy if cfg!(debug_assertions) => crate::command::succeed(&mut crate::command::command(
+            root,
+            "cargo",
+            &["run", "--release", "--package", "xtask", "--", "bench", "policy"],
+        )),
+        Subject::Policy => policy::run(),
         Subject::Generate { folder, lines, shape } => {
             let truth = generate::capture(folder, *lines, shape)?;
             println!("{}: {} lines, {} bytes", folder.display(), truth.lines, truth.bytes);

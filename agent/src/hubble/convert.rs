@@ -21,7 +21,7 @@ pub enum Unusable {
     Time(String),
     /// A port that no packet can have.
     #[error("port {0} does not exist")]
-    Port(u64),
+    Port(i128),
     /// A flow without addresses and pods says nothing about anybody.
     #[error("the flow names neither addresses nor pods")]
     NoEnds,
@@ -77,7 +77,12 @@ pub fn flow<'a>(
 pub fn lost<'a>(lost: &json::LostEvents<'_>, node: &'a str, time: &str) -> Result<Observation<'a>, Unusable> {
     let at = Timestamp::parse(time).ok_or_else(|| Unusable::Time(time.to_owned()))?;
     let observer = (!node.is_empty()).then_some(node);
-    Ok(Observation::Lost(Loss { at, observer, source: SourceKind::Hubble, count: lost.num_events_lost.0 }))
+    Ok(Observation::Lost(Loss {
+        at,
+        observer,
+        source: SourceKind::Hubble,
+        count: u64::try_from(lost.num_events_lost.0).unwrap_or(0),
+    }))
 }
 
 /// A relay's news about its nodes, when it means that some are not seen.
@@ -221,7 +226,7 @@ fn policy_kind<'a>(policy: &'a json::Policy<'a>) -> &'a str {
         return policy.kind.as_str();
     }
     let labels = policy.labels.iter().flatten().map(json::Text::as_str);
-    let derived = labels
+    let mut derived = labels
         .filter_map(|label| label.split_once("io.cilium.k8s.policy.derived-from="))
         .map(|(_, kind)| kind);
     let by_scope = if policy.namespace.as_str().is_empty() {
@@ -229,5 +234,5 @@ fn policy_kind<'a>(policy: &'a json::Policy<'a>) -> &'a str {
     } else {
         "CiliumNetworkPolicy"
     };
-    derived.last().unwrap_or(by_scope)
+    derived.next().unwrap_or(by_scope)
 }

@@ -42,9 +42,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A number that protobuf's JSON form may write as text (64-bit ones always are).
+/// A number that protobuf's JSON form may write as text (64-bit ones always are); wide enough for signed and
+/// unsigned ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Number(pub u64);
+pub struct Number(pub i128);
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -55,10 +56,10 @@ impl<'de> Deserialize<'de> for Number {
                 f.write_str("a number, possibly as text")
             }
             fn visit_u64<E>(self, v: u64) -> Result<Number, E> {
-                Ok(Number(v))
+                Ok(Number(v.into()))
             }
-            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Number, E> {
-                u64::try_from(v).map(Number).map_err(|_| E::invalid_value(Unexpected::Signed(v), &self))
+            fn visit_i64<E>(self, v: i64) -> Result<Number, E> {
+                Ok(Number(v.into()))
             }
             fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Number, E> {
                 Err(E::invalid_value(Unexpected::Float(v), &self))

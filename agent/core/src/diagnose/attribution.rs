@@ -105,7 +105,7 @@ fn one<'a>(context: &JobContext<'a>, trouble: &Trouble, evaluator: &mut Evaluato
     let src = PolicyPeer::Pod(context.evidence.inventory.pod(trouble.key.src));
     for port in trouble.ports.iter().take(ASKED) {
         let protocol = trouble.key.protocol;
-        let question = Question { src: src.clone(), dst: dst.clone(), protocol, ports: Ports::One(*port) };
+        let question = Question { src, dst, protocol, ports: Ports::One(*port) };
         let pair = evaluator.evaluate(&question);
         let seen = trouble.streak.direction();
         let at_drop = match seen {

@@ -221,7 +221,7 @@ impl Inventory {
             Endpoint::Pod(id) => {
                 let pod = self.pod(id);
                 let dns = pod.labels.get("k8s-app").is_some_and(|app| app == "kube-dns")
-                    || pod.labels.get("dns.operator.openshift.io/daemonset-dns").is_some();
+                    || pod.labels.contains_key("dns.operator.openshift.io/daemonset-dns");
                 dns && matches!(port, 1053 | 5353)
             }
             _ => false,

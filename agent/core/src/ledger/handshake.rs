@@ -3,7 +3,7 @@
 //! here. Entries live for one to two [`GENERATION`]s of silence; the longest pause between two SYNs of one
 //! handshake is 64 s (Linux, tcp_syn_retries 6).
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 use crate::attribute::{Ends, Peer, Sighting};
@@ -103,9 +103,7 @@ impl Handshakes {
     }
 
     fn fingerprint(&self, observer: ObserverId, key: &PairKey, src_port: u16, dst_port: u16) -> u64 {
-        let mut h = self.hasher.build_hasher();
-        (observer, key.src, key.dst, key.protocol, src_port, dst_port).hash(&mut h);
-        h.finish()
+        self.hasher.hash_one((observer, key.src, key.dst, key.protocol, src_port, dst_port))
     }
 
     /// Who opened this conversation? `None` when a name server or API server did: not our business.

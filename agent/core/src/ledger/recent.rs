@@ -33,9 +33,8 @@ impl Recent {
 
     /// Remembers a message about lost events; whether it had been seen before.
     pub(super) fn seen_loss(&mut self, loss: &Loss<'_>) -> bool {
-        let mut h = self.hasher.build_hasher();
-        (loss.at, loss.observer.map(node_name), loss.source, loss.count).hash(&mut h);
-        let fingerprint = h.finish();
+        let fingerprint =
+            self.hasher.hash_one((loss.at, loss.observer.map(node_name), loss.source, loss.count));
         self.remember(fingerprint)
     }
 

@@ -1,3 +1,5 @@
+//! Who is in a job: small worlds, one for each system and each lie.
+
 mod groups;
 mod trust;
 

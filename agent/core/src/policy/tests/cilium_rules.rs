@@ -241,7 +241,7 @@ fn networks() {
         (json!({"toCIDRSet": [{"cidrGroupRef": "g"}]}), "1.2.3.4", "?"),
         (json!({"toCIDRSet": [{"cidrGroupRef": "", "cidr": "1.2.3.0/24"}]}), "1.2.3.4", "O"),
         (json!({"toCIDRSet": [{"cidrGroupSelector": {}}]}), "1.2.3.4", "?"),
-        (json!({"toFQDNs": [{"matchName": "pypi.org"}]}), "1.2.3.4", "?"),
+        (json!({"toFQDNs": [{"matchName": "models.example.org"}]}), "1.2.3.4", "?"),
         (json!({"toGroups": [{"aws": {}}]}), "1.2.3.4", "?"),
         (json!({"toFQDNs": []}), "1.2.3.4", "C"),
         (json!({"toNodes": [{}]}), "1.2.3.4", "C"),
