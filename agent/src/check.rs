@@ -9,7 +9,7 @@ use firedoor_core::check::{
 };
 
 use crate::capture::objects::{self, Piece};
-use crate::capture::{CaptureError, Problems, files_below};
+use crate::capture::{CaptureError, Problems, files_below, shown};
 use crate::config::{Config, ConfigError};
 
 /// Stands for standard input.
@@ -23,7 +23,7 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// A named file.
-    #[error("cannot read {path}: {why}")]
+    #[error("cannot read {}: {why}", shown(path))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -31,13 +31,13 @@ pub enum CheckError {
         why: String,
     },
     /// No file in a directory.
-    #[error("no manifests in {path}: looked for files ending in .yaml, .yml and .json")]
+    #[error("no manifests in {}: looked for files ending in .yaml, .yml and .json", shown(path))]
     Empty {
         /// The directory.
         path: PathBuf,
     },
     /// Nothing but damage in a named file.
-    #[error("{path} holds no Kubernetes object: {why}")]
+    #[error("{} holds no Kubernetes object: {why}", shown(path))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -125,8 +125,9 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Outcome, CheckError> {
     for path in inputs.manifests {
         reading.manifests(path)?;
     }
-    let mut options = Options { grouping: config.grouping, ..Options::default() };
-    options.policy.cilium_version = inputs.cilium_version;
+    let mut options =
+        Options { grouping: config.grouping, policy: config.settings.policy, ..Options::default() };
+    options.policy.cilium_version = inputs.cilium_version.or(options.policy.cilium_version);
     if let Some(namespace) = inputs.namespace {
         namespace.clone_into(&mut options.namespace);
     }

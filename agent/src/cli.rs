@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use firedoor_core::report::Symptom;
 
 use crate::check::{self, FailOn};
+use crate::config;
 use crate::output::{check_json, check_junit, check_sarif, check_text, fix, json, text};
 use crate::replay;
 
@@ -94,7 +95,7 @@ struct Check {
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
     /// Cilium's version, where the answer depends on it, for example 1.15
-    #[arg(long, value_name = "VERSION", value_parser = cilium_version)]
+    #[arg(long, value_name = "VERSION", value_parser = config::cilium_version)]
     cilium_version: Option<(u16, u16)>,
     /// The namespace of manifests that name none [default: default]
     #[arg(long, short, value_name = "NAME")]
@@ -117,14 +118,6 @@ enum CheckFormat {
     Sarif,
     /// For CI systems: JUnit XML
     Junit,
-}
-
-fn cilium_version(text: &str) -> Result<(u16, u16), String> {
-    let mut parts = text.trim_start_matches('v').split('.').map(str::parse);
-    match (parts.next(), parts.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
-        _ => Err("a version has the form 1.15".to_owned()),
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use firedoor_core::membership::Grouping;
+use firedoor_core::policy::{self, Cni, Enforcement};
 use firedoor_core::settings::Settings;
 use serde::Deserialize;
 
@@ -44,7 +45,32 @@ pub struct Config {
 #[serde(default, deny_unknown_fields)]
 struct RawConfig {
     jobs: RawJobs,
+    policy: RawPolicy,
     diagnosis: RawDiagnosis,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawPolicy {
+    cilium_version: Option<String>,
+    enforcement: Option<RawEnforcement>,
+    cni: Option<RawCni>,
+}
+
+/// Cilium's `policyEnforcementMode`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RawEnforcement {
+    Default,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RawCni {
+    Cilium,
+    Other,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -65,6 +91,37 @@ struct RawDiagnosis {
     quiet_seconds: Option<u64>,
     lateness_seconds: Option<u64>,
     max_pairs: Option<usize>,
+}
+
+/// Reads a Cilium version: its major and minor number count.
+///
+/// # Errors
+/// What form a version has.
+pub fn cilium_version(text: &str) -> Result<(u16, u16), String> {
+    let mut parts = text.trim_start_matches('v').split('.').map(str::parse);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
+        _ => Err("a version has the form 1.15".to_owned()),
+    }
+}
+
+impl RawPolicy {
+    fn checked(self) -> Result<policy::Settings, String> {
+        let version = self.cilium_version.as_deref().map(cilium_version).transpose();
+        Ok(policy::Settings {
+            cilium_version: version.map_err(|what| format!("policy.ciliumVersion: {what}"))?,
+            enforcement: match self.enforcement {
+                None | Some(RawEnforcement::Default) => Enforcement::Default,
+                Some(RawEnforcement::Always) => Enforcement::Always,
+                Some(RawEnforcement::Never) => Enforcement::Never,
+            },
+            cni: match self.cni {
+                None => Cni::Unknown,
+                Some(RawCni::Cilium) => Cni::Cilium,
+                Some(RawCni::Other) => Cni::Other,
+            },
+        })
+    }
 }
 
 impl Config {
@@ -91,6 +148,7 @@ impl Config {
         if let Some(keys) = raw.jobs.role_labels {
             config.grouping.role_labels = keys;
         }
+        config.settings.policy = raw.policy.checked()?;
         let (settings, diagnosis) = (&mut config.settings, raw.diagnosis);
         let set = |place: &mut Duration, seconds: Option<u64>| {
             if let Some(seconds) = seconds {
@@ -118,6 +176,12 @@ mod tests {
         let config = Config::parse("[jobs]\ngroupBy = [\"app\"]\n[diagnosis]\nquietSeconds = 10\n").unwrap();
         assert_eq!(config.grouping.group_by, ["app"]);
         assert_eq!(config.settings.quiet, Duration::from_secs(10));
+        let policy = Config::parse("[policy]\nciliumVersion = \"1.15.6\"\ncni = \"cilium\"\n")
+            .unwrap()
+            .settings
+            .policy;
+        assert_eq!((policy.cilium_version, policy.cni), (Some((1, 15)), Cni::Cilium));
+        assert!(Config::parse("[policy]\nciliumVersion = \"new\"\n").unwrap_err().contains("ciliumVersion"));
         let error = Config::parse("[jobs]\ngroupby = [\"app\"]\n").unwrap_err();
         assert!(error.contains("groupby") && error.contains("groupBy"), "{error}");
     }
