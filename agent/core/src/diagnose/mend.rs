@@ -33,7 +33,7 @@ pub(super) fn remedies(
         .map(|((src, dst, protocol), ports)| BlockedPair { src, dst, protocol, ports })
         .collect();
     let inventory = context.evidence.inventory;
-    propose(&Situation {
+    let remedies = propose(&Situation {
         objects: inventory.objects(),
         inventory,
         job: context.index,
@@ -41,5 +41,7 @@ pub(super) fn remedies(
         cause,
         blocked: &blocked,
         policy_settings: context.evidence.settings.policy,
-    })
+    });
+    // What opens the way between the pods does not open the one to the API server: shown, it would mislead.
+    remedies.into_iter().filter(|remedy| remedy.verified || cause != CauseKind::ApiBlocked).collect()
 }

@@ -57,7 +57,10 @@ fn plan(before: &World<'_>, edit: Edit) -> Option<Plan> {
     let mut needs = Vec::new();
     let mut summary = match edit {
         Edit::Narrow => format!("make {} spare the pods of the job", names.join(" and ")),
-        Edit::Remove => format!("take the rule that denies the traffic out of {}", names.join(" and ")),
+        Edit::Remove => format!(
+            "take the rule that denies the traffic out of {}, for every pod it selects, not this job alone",
+            names.join(" and ")
+        ),
     };
     if let Some(more) = allow::plan(&world) {
         summary = format!("{summary}, and {}", more.summary);
