@@ -147,7 +147,7 @@ struct Reading {
 
 impl Reading {
     fn capture(&mut self, capture: &Path) -> Result<(), CaptureError> {
-        let unreadable = |source| CaptureError::Unreadable { path: capture.to_owned(), source };
+        let unreadable = |why| CaptureError::Unreadable { path: capture.to_owned(), why };
         std::fs::read_dir(capture).map_err(unreadable)?;
         let inner = capture.join("objects");
         let files = files_below(if inner.is_dir() { &inner } else { capture }, &EXTENSIONS);

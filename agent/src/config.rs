@@ -15,12 +15,12 @@ use crate::capture::shown;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {}: {source}", shown(path))]
+    #[error("cannot read the configuration {}: {why}", shown(path))]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// The text is no configuration.
     #[error("the configuration {} is wrong: {what}", shown(path))]
@@ -131,7 +131,7 @@ impl Config {
     /// When it cannot be read or is no configuration.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+            .map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })?;
         Self::parse(&text).map_err(|what| ConfigError::Wrong { path: path.to_owned(), what })
     }
 

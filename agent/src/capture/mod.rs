@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 pub enum CaptureError {
     /// The path is missing or not a directory.
     #[error(
-        "cannot read the capture {}: {source}\n  a capture is a directory; see `firedoor replay --help` for what belongs in it",
+        "cannot read the capture {}: {why}\n  a capture is a directory; see `firedoor replay --help` for what belongs in it",
         shown(path)
     )]
     Unreadable {
         /// The path.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// Nothing to read in it.
     #[error(
@@ -55,7 +55,7 @@ impl Layout {
     /// # Errors
     /// When the directory cannot be read or holds no flows.
     pub fn find(capture: &Path) -> Result<Self, CaptureError> {
-        let unreadable = |source| CaptureError::Unreadable { path: capture.to_owned(), source };
+        let unreadable = |why| CaptureError::Unreadable { path: capture.to_owned(), why };
         let mut layout = Self::default();
         for entry in std::fs::read_dir(capture).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();

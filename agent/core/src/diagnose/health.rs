@@ -25,7 +25,23 @@ pub(super) fn unknowns(context: &JobContext<'_>, worst: Option<JobVerdict>) -> V
     }
     unknowns.extend(unseen(context).filter(|_| worst != Some(JobVerdict::HardBlock)));
     unknowns.extend(distance(context));
+    if !unknowns.is_empty() {
+        unknowns.extend(few_denials(context));
+    }
     unknowns
+}
+
+/// Denials that were seen, but amount to no block: worth a word where the answer is open anyway.
+fn few_denials(context: &JobContext<'_>) -> Option<String> {
+    let settings = context.evidence.settings;
+    let failing = context.pairs.iter().map(|(_, history)| history.failing());
+    let few = failing.filter(|streak| streak.blocked(settings).is_none());
+    let attempts: u64 = few.map(|streak| streak.all_denied().attempts.count).sum();
+    (attempts > 0).then(|| {
+        format!(
+            "{attempts} connection attempts were denied since the last success, too few to call it a block"
+        )
+    })
 }
 
 fn unseen(context: &JobContext<'_>) -> Option<String> {
