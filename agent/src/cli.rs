@@ -184,6 +184,14 @@ fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
+/// A reader that has seen enough (`| head`) changes nothing about the verdict.
+fn read_or_left(written: std::io::Result<()>) -> std::io::Result<()> {
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
     causes.any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
@@ -210,9 +218,13 @@ fn replay_command(options: &Replay) -> anyhow::Result<ExitCode> {
     }
     let stdout = std::io::stdout().lock();
     match options.format {
-        Format::Json => json::write(&outcome.report, std::io::BufWriter::new(stdout))?,
+        Format::Json => read_or_left(json::write(&outcome.report, std::io::BufWriter::new(stdout)))?,
         Format::Text => {
-            text::write(&outcome.report, options.color.wanted(), std::io::BufWriter::new(stdout))?;
+            read_or_left(text::write(
+                &outcome.report,
+                options.color.wanted(),
+                std::io::BufWriter::new(stdout),
+            ))?;
         }
     }
     Ok(ExitCode::from(outcome.exit_code(options.fail_on.as_deref())))
@@ -233,11 +245,11 @@ fn check_command(options: &Check) -> anyhow::Result<ExitCode> {
         }
     }
     let to = std::io::BufWriter::new(std::io::stdout().lock());
-    match options.format {
-        CheckFormat::Text => check_text::write(&outcome.report, options.color.wanted(), to)?,
-        CheckFormat::Json => check_json::write(&outcome.report, to)?,
-        CheckFormat::Sarif => check_sarif::write(&outcome.report, to)?,
-        CheckFormat::Junit => check_junit::write(&outcome.report, options.fail_on.severity(), to)?,
-    }
+    read_or_left(match options.format {
+        CheckFormat::Text => check_text::write(&outcome.report, options.color.wanted(), to),
+        CheckFormat::Json => check_json::write(&outcome.report, to),
+        CheckFormat::Sarif => check_sarif::write(&outcome.report, to),
+        CheckFormat::Junit => check_junit::write(&outcome.report, options.fail_on.severity(), to),
+    })?;
     Ok(ExitCode::from(check::exit_code(&outcome.report, options.fail_on)))
 }

@@ -10,6 +10,10 @@ use firedoor_core::settings::Settings;
 use serde::Deserialize;
 
 use crate::capture::shown;
+use crate::harmless::harmless_lines;
+
+/// A longer file is no configuration.
+const MAX_FILE: u64 = 1 << 20;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -130,9 +134,15 @@ impl Config {
     /// # Errors
     /// When it cannot be read or is no configuration.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+        if size > MAX_FILE {
+            let what = format!("larger than {MAX_FILE} bytes");
+            return Err(ConfigError::Wrong { path: path.to_owned(), what });
+        }
         let text = std::fs::read_to_string(path)
             .map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })?;
-        Self::parse(&text).map_err(|what| ConfigError::Wrong { path: path.to_owned(), what })
+        let wrong = |what: String| ConfigError::Wrong { path: path.to_owned(), what: harmless_lines(&what) };
+        Self::parse(&text).map_err(wrong)
     }
 
     /// Reads a text.

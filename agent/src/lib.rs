@@ -5,6 +5,7 @@ pub mod capture;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod harmless;
 pub mod hubble;
 pub mod output;
 pub mod replay;

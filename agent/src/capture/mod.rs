@@ -9,6 +9,8 @@ pub mod objects;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::harmless::harmless;
+
 /// Why a capture cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -63,7 +65,7 @@ impl Layout {
             let plain = name.trim_end_matches(".gz").trim_end_matches(".zst");
             if name.starts_with("flows") && plain.ends_with(".jsonl") && path.is_file() {
                 layout.flows.push(path);
-            } else if name == "firedoor.toml" {
+            } else if name == "firedoor.toml" && path.is_file() {
                 layout.config = Some(path);
             }
         }
@@ -103,11 +105,7 @@ pub fn files_below(directory: &Path, extensions: &[&str]) -> Vec<PathBuf> {
 /// A path as it may be printed: file names can hold control characters.
 #[must_use]
 pub fn shown(path: &Path) -> String {
-    path.display()
-        .to_string()
-        .chars()
-        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
-        .collect()
+    harmless(&path.display().to_string())
 }
 
 /// How many problems of a file are told one by one.

@@ -8,6 +8,8 @@ use firedoor_core::check::{
     CheckFinding, CheckReport, CheckVerdict, CheckedJob, CheckedPolicy, MissingReport, ObjectAt, Severity,
 };
 
+use crate::harmless::harmless as shown;
+
 /// Missing allows that are told one by one.
 const MISSING: usize = 6;
 
@@ -136,13 +138,4 @@ fn allow(missing: &MissingReport) -> String {
         "{} allow on {} {towards} {}: {} {ports}",
         missing.direction, missing.subject, missing.peer, missing.protocol
     )
-}
-
-/// Text from outside, harmless for a terminal.
-fn shown(text: &str) -> String {
-    let harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
-    };
-    text.chars().map(|c| if harmful(c) { '\u{fffd}' } else { c }).collect()
 }

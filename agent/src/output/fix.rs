@@ -10,6 +10,8 @@ use std::path::Path;
 
 use firedoor_core::report::{JobReport, RemedyReport, Report, StepReport, TargetReport};
 
+use crate::harmless::is_harmful;
+
 /// Characters of a name that go into a file name.
 const NAME: usize = 40;
 /// What cannot be changed in place.
@@ -175,7 +177,7 @@ fn quoted(word: &str) -> String {
 
 /// One line, without control characters, without a way out of a code block.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || c == '`' { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_harmful(c) || c == '`' { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use firedoor_core::report::{
 };
 use firedoor_core::time::Timestamp;
 
+use crate::harmless::harmless as plain;
+
 /// Rows of a table before the rest is summed up.
 const ROWS: usize = 12;
 /// Healthy jobs that are listed one by one.
@@ -292,16 +294,4 @@ fn duration(seconds: u64) -> String {
         (0, m, s) => format!("{m} min {s} s"),
         (h, m, _) => format!("{h} h {m} min"),
     }
-}
-
-/// Text from outside, without control characters: a name may not write to the terminal or forge a line.
-fn plain(text: &str) -> String {
-    let harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(harmful) {
-        return text.to_owned();
-    }
-    text.chars().map(|c| if harmful(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }

@@ -19,8 +19,10 @@ const INFERRED: &str = "firedoor/inferred-group";
 /// What people name an application by.
 const GROUP_KEYS: [&str; 4] =
     ["app", "app.kubernetes.io/name", "app.kubernetes.io/part-of", "app.kubernetes.io/instance"];
-/// Members that are looked at; the further ones are like them.
+/// Members that are looked at in all; the further ones of a template are like them.
 const MAX_MEMBERS: usize = 16_384;
+/// Of every object so many are looked at, however large those before it were: no job goes unchecked.
+const MIN_MEMBERS: usize = 64;
 
 /// A pod template of the manifests.
 pub(super) struct Source {
@@ -109,8 +111,17 @@ impl Gangs {
             above: annotations_above(carrier, &template.path),
             spec: template.spec.clone(),
         }));
-        let room = MAX_MEMBERS.saturating_sub(self.pods.len());
-        for (template, pod) in predicted_pods_of(carrier).into_iter().take(room) {
+        let room = MAX_MEMBERS.saturating_sub(self.pods.len()).max(MIN_MEMBERS);
+        let predicted = predicted_pods_of(carrier);
+        let templates = self.sources.len().saturating_sub(start).max(1);
+        let share = if predicted.len() > room { (room / templates).max(1) } else { predicted.len() };
+        let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
+        for (template, pod) in predicted {
+            let taken = taken.entry(template).or_default();
+            *taken += 1;
+            if *taken > share {
+                continue;
+            }
             if let Some(pod) = Pod::from_object(&pod) {
                 self.pods.push(pod);
                 self.from.push(start + template);

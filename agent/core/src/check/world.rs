@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::report::{CheckFinding, CheckedPolicy, ObjectAt, Rule, Severity};
 use super::{Options, Origin, Source};
 use crate::facts::{Namespace, Node, Pod};
-use crate::object::Object;
+use crate::object::{Object, ObjectKey};
 use crate::policy::{Direction, PolicyRef, PolicySet};
 use crate::workload::{Target, identified, merge, predicted_pods};
 
@@ -18,6 +18,8 @@ pub(super) struct World {
     origins: Vec<Option<Origin>>,
     pub(super) nodes: Vec<Node>,
     pub(super) policies: PolicySet,
+    /// The position of each object; with thousands of policies nobody may search for one.
+    positions: BTreeMap<ObjectKey, usize>,
     /// Pods of the name service, and the port they listen on.
     pub(super) dns: Vec<Pod>,
     /// Whether [`Self::dns`] is a stand-in.
@@ -67,7 +69,8 @@ impl World {
         if dns_assumed {
             dns.extend(stand_in());
         }
-        Self { objects, origins, nodes, policies, dns, dns_assumed }
+        let positions = objects.iter().enumerate().map(|(at, object)| (object.key(), at)).collect();
+        Self { objects, origins, nodes, policies, positions, dns, dns_assumed }
     }
 
     /// Where the object at this position stands.
@@ -90,12 +93,12 @@ impl World {
 
     /// A policy's object, for a report.
     pub(super) fn policy_object(&self, policy: &PolicyRef) -> ObjectAt {
-        let is_it = |object: &Object| {
-            object.kind() == policy.kind.as_str()
-                && object.name() == policy.name
-                && object.namespace() == policy.namespace.as_deref()
+        let key = ObjectKey {
+            kind: policy.kind.as_str().to_owned(),
+            namespace: policy.namespace.clone(),
+            name: policy.name.clone(),
         };
-        self.objects.iter().position(is_it).map_or_else(
+        self.positions.get(&key).copied().map_or_else(
             || ObjectAt {
                 kind: policy.kind.as_str().to_owned(),
                 namespace: policy.namespace.clone(),
