@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::attribute::Peer;
 use crate::history::{Blocked, PairHistory, Streak};
 use crate::inventory::PodId;
 use crate::ledger::window::join;
@@ -65,13 +64,9 @@ fn would_be(key: &PairKey, history: &PairHistory) -> Option<Trouble> {
 fn pair(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> PairReport {
     let ports: Vec<u16> = history.ports.keys().copied().collect();
     let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
-    let dst = match key.dst {
-        Peer::Member(pod) => context.end(pod),
-        other => context.peer(other),
-    };
     PairReport {
         src: context.end(key.src),
-        dst,
+        dst: context.peer(key.dst),
         protocol: key.protocol.name(),
         port: (key.class == PortClass::Fixed && ports.len() == 1).then_some(min),
         ports: PortsReport { class: key.class, min, max, distinct: ports.len() },
