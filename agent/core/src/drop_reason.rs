@@ -1,12 +1,16 @@
-//! Why a packet was dropped, in Cilium's terms, and what kind of fault each reason is. Enters: codes and names
-//! as Hubble writes them; leaves: [`DropReason`] and its [`DropClass`]. Must not know jobs.
+//! Why a packet was dropped, in Cilium's terms or in the kernel's, and what kind of fault each reason is. Enters:
+//! codes and names as Hubble writes them, names as the running kernel's types hold them; leaves: [`DropReason`] and
+//! its [`DropClass`]. Must not know jobs.
 //!
 //! Codes and names are those of Cilium's `flow.DropReason` up to 1.19; a few names mislead (136 really means
 //! "fragmentation needed", 161 "NAT 46/64 not enabled"), so classes follow the meaning, not the name.
 
+mod kernel;
+
 use std::fmt;
 
-/// A drop reason by its numeric code; unknown codes are kept.
+/// A drop reason by its numeric code; unknown codes are kept. The kernel's own reasons have no stable numbers: they
+/// are known by name and lie far above all of Cilium's codes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DropReason(u32);
 
@@ -17,6 +21,9 @@ pub enum DropClass {
     Policy,
     /// A deny rule matched.
     ExplicitDeny,
+    /// A packet filter outside of Cilium drops it: netfilter, a traffic-control or XDP program, a socket filter. Which
+    /// policy that filter enforces, if any, it does not tell.
+    Filtered,
     /// A policy asks for authentication or encryption that is not there.
     Authentication,
     /// Normal for moments while an endpoint starts or pods churn; a fault when it stays.
@@ -142,6 +149,9 @@ impl DropReason {
     /// A deny rule matched.
     pub const POLICY_DENY: DropReason = DropReason(181);
 
+    /// The kernel gave a reason that is not known here.
+    pub const OTHER_KERNEL_REASON: DropReason = DropReason(kernel::BASE);
+
     /// By numeric code, known or not.
     #[must_use]
     pub const fn from_code(code: u32) -> Self {
@@ -154,6 +164,14 @@ impl DropReason {
         code_of(name).map(Self)
     }
 
+    /// By the name of an entry of the kernel's `enum skb_drop_reason`, with or without its prefix. A name that is
+    /// not known becomes [`DropReason::OTHER_KERNEL_REASON`].
+    #[must_use]
+    pub fn from_kernel_name(name: &str) -> Self {
+        let name = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name);
+        kernel::place_of(name).map_or(Self::OTHER_KERNEL_REASON, |place| Self(kernel::BASE + place))
+    }
+
     /// The numeric code.
     #[must_use]
     pub const fn code(self) -> u32 {
@@ -163,13 +181,13 @@ impl DropReason {
     /// What kind of fault this is.
     #[must_use]
     pub fn class(self) -> DropClass {
-        entry(self.0).map_or(DropClass::Unknown, |(_, class)| class)
+        entry(self.0).or_else(|| kernel::entry(self.0)).map_or(DropClass::Unknown, |(_, class)| class)
     }
 }
 
 impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match entry(self.0) {
+        match entry(self.0).or_else(|| kernel::entry(self.0)) {
             Some((name, _)) => f.write_str(name),
             None => write!(f, "DROP_REASON_{}", self.0),
         }
@@ -192,6 +210,7 @@ mod tests {
             }
         }
         assert_eq!(DropReason::from_name("SOMETHING_NEW"), None);
+        assert_eq!(DropReason::from_code(u32::MAX).class(), DropClass::Unknown);
         assert_eq!(DropReason::POLICY_DENIED.class(), DropClass::Policy);
         assert_eq!(DropReason::from_code(136).class(), DropClass::Mtu);
     }

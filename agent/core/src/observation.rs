@@ -2,7 +2,11 @@
 //! an event that turns out not to matter costs no allocation. Nothing behind the intake knows which source an
 //! observation came from, only what that source is able to see.
 
+mod kernel;
+
 use std::net::IpAddr;
+
+pub use kernel::{App, Carried, DroppedPacket, Drops, Opener, SocketEvent, SocketStep};
 
 use crate::drop_reason::DropReason;
 use crate::facts::Protocol;
@@ -13,6 +17,10 @@ use crate::time::Timestamp;
 pub enum Observation<'a> {
     /// A packet-level event between two endpoints.
     Flow(Flow<'a>),
+    /// Packets that the kernel dropped, in aggregate.
+    Drops(Drops<'a>),
+    /// A step in the life of a TCP connection.
+    Socket(SocketEvent<'a>),
     /// Events that happened but will never be told.
     Lost(Loss<'a>),
     /// A node that a relay cannot reach: what happens there is not seen from now on.
@@ -211,8 +219,18 @@ pub struct End<'a> {
     pub port: u16,
     /// Namespace and name of the pod, where the source tells.
     pub pod: Option<(&'a str, &'a str)>,
+    /// UID of the pod, where the source knows it from the socket's cgroup. It says more than any name or address.
+    pub uid: Option<&'a str>,
     /// What it is when it is no pod.
     pub reserved: Option<Reserved>,
+}
+
+impl End<'_> {
+    /// An end of which only the address is known.
+    #[must_use]
+    pub const fn at(ip: IpAddr, port: u16) -> Self {
+        Self { ip: Some(ip), port, pod: None, uid: None, reserved: None }
+    }
 }
 
 /// A policy that a source named.
@@ -270,6 +288,8 @@ pub struct Loss<'a> {
     pub observer: Option<&'a str>,
     /// Which kind of source lost them.
     pub source: SourceKind,
+    /// Where they were lost, in the source's words; empty when not told.
+    pub cause: &'a str,
     /// How many; an upper bound where the source counts unfiltered events.
     pub count: u64,
 }

@@ -7,6 +7,7 @@ use crate::gpu::Readings;
 use crate::history::History;
 use crate::inventory::{Inventory, PodId};
 use crate::ledger::{Ledger, Observers, Window, WindowKey};
+use crate::object::Object;
 use crate::observation::{Flow, Observation};
 use crate::policy::PolicySet;
 use crate::report::Report;
@@ -54,6 +55,7 @@ impl Pipeline {
     pub fn observe(&mut self, observation: Observation<'_>) {
         match observation {
             Observation::Flow(flow) => self.flow(&flow),
+            Observation::Drops(_) | Observation::Socket(_) => {}
             Observation::Lost(loss) => self.ledger.lost(&loss),
             Observation::Blind { nodes, .. } => {
                 for node in nodes {
@@ -87,7 +89,18 @@ impl Pipeline {
 
     fn fold(&mut self, closed: &[(WindowKey, Window)]) {
         let (inventory, observers) = (&self.inventory, self.ledger.observers());
-        fold(&mut self.history, closed, &self.settings, inventory, observers);
+        let closed: Vec<(WindowKey, &Window)> = closed.iter().map(|(key, window)| (*key, window)).collect();
+        fold(&mut self.history, &closed, &self.settings, inventory, observers);
+    }
+
+    /// A look at everything so far, open windows included; nothing is closed by it.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let mut history = self.history.clone();
+        let open: Vec<(WindowKey, &Window)> =
+            self.ledger.open_windows().iter().map(|(k, w)| (*k, w)).collect();
+        fold(&mut history, &open, &self.settings, &self.inventory, self.ledger.observers());
+        self.tell(&history)
     }
 
     /// No more observations will come: decides everything and reports.
@@ -96,12 +109,16 @@ impl Pipeline {
         self.ledger.finish();
         let closed = self.ledger.take_closed();
         self.fold(&closed);
+        self.tell(&self.history)
+    }
+
+    fn tell(&self, history: &History) -> Report {
         let namespaces: Vec<_> = self.inventory.namespaces().values().cloned().collect();
         let policies = PolicySet::from_objects(self.inventory.objects(), &namespaces, self.settings.policy);
         let mut report = diagnose(&Evidence {
             inventory: &self.inventory,
             policies: &policies,
-            history: &self.history,
+            history,
             observers: self.ledger.observers(),
             totals: self.ledger.totals(),
             readings: &self.readings,
@@ -111,19 +128,28 @@ impl Pipeline {
         report.suggestions = self.strangers.suggestions(&self.inventory);
         report
     }
+
+    /// Takes newer objects of the cluster in place of all that are known. Pods keep their identity; those that are
+    /// gone are remembered, for what they did is, and held their addresses until now at the longest.
+    pub fn update(&mut self, objects: Vec<Object>) {
+        let before = std::mem::take(&mut self.inventory);
+        let (inventory, jobs) = before.renewed(objects, self.ledger.now());
+        self.inventory = inventory;
+        self.ledger.renumber_jobs(&jobs);
+        self.history.renumber_jobs(&jobs);
+    }
 }
 
 /// Adds windows, which come in order of their start, to a history.
 pub fn fold(
     history: &mut History,
-    closed: &[(WindowKey, Window)],
+    closed: &[(WindowKey, &Window)],
     settings: &Settings,
     inventory: &Inventory,
     observers: &Observers,
 ) {
     let node_of = |pod: PodId| observers.known(inventory.pod(pod).node.as_deref()?);
     for group in closed.chunk_by(|(a, _), (b, _)| a.start == b.start) {
-        let group: Vec<(WindowKey, &Window)> = group.iter().map(|(key, window)| (*key, window)).collect();
-        history.add(&group, settings, &node_of);
+        history.add(group, settings, &node_of);
     }
 }

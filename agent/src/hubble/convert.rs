@@ -81,6 +81,7 @@ pub fn lost<'a>(lost: &json::LostEvents<'_>, node: &'a str, time: &str) -> Resul
         at,
         observer,
         source: SourceKind::Hubble,
+        cause: "",
         count: u64::try_from(lost.num_events_lost.0).unwrap_or(0),
     }))
 }
@@ -137,7 +138,7 @@ fn end<'a>(endpoint: Option<&'a json::Endpoint<'a>>, ip: Option<IpAddr>, port: u
     let pod =
         endpoint.map(|e| (e.namespace.as_str(), e.pod_name.as_str())).filter(|(_, name)| !name.is_empty());
     let identity = endpoint.and_then(|e| e.identity).and_then(|id| u32::try_from(id.0).ok());
-    End { ip, port, pod, reserved: identity.and_then(Reserved::from_identity) }
+    End { ip, port, pod, uid: None, reserved: identity.and_then(Reserved::from_identity) }
 }
 
 fn verdict(flow: &json::Flow<'_>) -> Verdict {

@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use crate::inventory::{JobIndex, PodId};
+use crate::inventory::{JobIndex, JobNumbers, PodId};
 use crate::ledger::window::{Denied, PairWindow, Span, Tally, Window, WindowKey, join};
 use crate::ledger::{ObserverId, PairKey, PortClass};
 use crate::observation::{Capabilities, SourceKind};
@@ -113,6 +113,11 @@ impl History {
         if let Err(place) = self.sources.binary_search(&key.source) {
             self.sources.insert(place, key.source);
         }
+    }
+
+    /// Jobs got other numbers.
+    pub fn renumber_jobs(&mut self, jobs: &JobNumbers) {
+        self.ambiguous = jobs.renumber(&self.ambiguous);
     }
 
     /// What all sources together can see.

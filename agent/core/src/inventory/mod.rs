@@ -2,6 +2,7 @@
 //! leaves: an immutable snapshot that answers "who had this address at that time" without waiting. Must not
 //! know flows, windows or findings.
 
+mod renew;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use crate::membership::{Grouping, Job, Jobs, Member};
 use crate::object::{Object, ObjectKey};
 use crate::time::Timestamp;
 
+pub use renew::JobNumbers;
 pub use resolve::{EPHEMERAL_PORTS, Endpoint, PairOfPods};
 
 /// A hash map with a fast hash; never iterated for output.
@@ -53,13 +55,17 @@ pub struct Inventory {
     services: Vec<Service>,
     objects: Vec<Object>,
     jobs: Jobs,
+    grouping: Grouping,
     oddities: Vec<Oddity>,
     by_name: PodsByName,
+    by_uid: FastMap<Box<str>, PodId>,
     by_ip: FastMap<IpAddr, Vec<PodId>>,
     on_host: FastMap<Box<str>, Vec<PodId>>,
     node_by_ip: FastMap<IpAddr, Box<str>>,
     service_by_ip: FastMap<IpAddr, usize>,
     api_servers: Vec<IpAddr>,
+    /// By UID: pods that the cluster no longer has, and until when they may have held their addresses.
+    gone: FastMap<Box<str>, Timestamp>,
     /// By pod: ports that are a rendezvous although they lie in the ephemeral range.
     rendezvous: FastMap<PodId, Vec<u16>>,
 }
@@ -73,6 +79,7 @@ impl Inventory {
         let pods: Vec<Pod> = objects.iter().filter_map(Pod::from_object).collect();
         let mut inventory = Self {
             jobs: Jobs::resolve(&pods, &objects, grouping),
+            grouping: grouping.clone(),
             nodes: objects.iter().filter_map(Node::from_object).map(|n| (n.name.clone(), n)).collect(),
             namespaces: objects
                 .iter()
@@ -94,6 +101,10 @@ impl Inventory {
         for (id, pod) in (0..).map(PodId).zip(&self.pods) {
             let of_namespace = self.by_name.entry(pod.namespace.as_str().into()).or_default();
             of_namespace.entry(pod.name.as_str().into()).or_default().push(id);
+            if let Some(uid) = &pod.uid {
+                // Of two pods that claim one UID the first is believed, as everywhere.
+                self.by_uid.entry(uid.as_str().into()).or_insert(id);
+            }
             if pod.host_network {
                 if let Some(node) = &pod.node {
                     self.on_host.entry(node.as_str().into()).or_default().push(id);

@@ -1,4 +1,4 @@
-//! Who is at the end of a flow, at the time of the flow. A pod named by the source comes first, then the pod
+//! Who is at the end of a flow, at the time of the flow. A pod told by its UID or its name comes first, then the pod
 //! that held the address at that time, then the host-network pods of a node where that can be decided, then
 //! services.
 
@@ -66,6 +66,10 @@ impl Inventory {
     /// Who is at this end at `at`.
     #[must_use]
     pub fn endpoint(&self, end: &End<'_>, at: Timestamp) -> Endpoint {
+        if let Some(uid) = end.uid {
+            // A socket in a pod that is not known is not the pod's that has its address.
+            return self.by_uid.get(uid).map_or(Endpoint::Unknown, |id| Endpoint::Pod(*id));
+        }
         if let Some((namespace, name)) = end.pod
             && let Some(id) = self.pod_named(namespace, name, at)
         {

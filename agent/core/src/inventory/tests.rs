@@ -40,7 +40,7 @@ fn inventory(objects: Vec<serde_json::Value>) -> Inventory {
 }
 
 fn by_ip(inventory: &Inventory, ip: &str, at: Timestamp) -> Option<String> {
-    let end = End { ip: ip.parse().ok(), port: 1, pod: None, reserved: None };
+    let end = End { ip: ip.parse().ok(), port: 1, pod: None, uid: None, reserved: None };
     match inventory.endpoint(&end, at) {
         Endpoint::Pod(id) => inventory.pod(id).uid.clone(),
         _ => None,
@@ -78,7 +78,7 @@ fn a_name_used_again_is_another_pod() {
 fn pair(inventory: &Inventory, src: (&str, u16), dst: (&str, u16)) -> PairOfPods {
     let now = at("2026-11-01T10:00:00Z");
     let end = |(ip, port): (&str, u16)| {
-        let end = End { ip: ip.parse().ok(), port, pod: None, reserved: None };
+        let end = End { ip: ip.parse().ok(), port, pod: None, uid: None, reserved: None };
         (inventory.endpoint(&end, now), port)
     };
     inventory.pair(end(src), end(dst), Protocol::Tcp, now)

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::attribute::Sighting;
+use crate::inventory::JobNumbers;
 use crate::observation::{Flow, Loss, SourceKind};
 use crate::settings::Settings;
 use crate::time::Timestamp;
@@ -121,7 +122,7 @@ impl Ledger {
         if self.recent.seen_loss(loss) {
             return;
         }
-        let Loss { at, observer, source, count } = *loss;
+        let Loss { at, observer, source, count, .. } = *loss;
         let id = match observer {
             Some(name) => self.observers.id(name).unwrap_or(ObserverId::UNKNOWN),
             None => ObserverId::UNKNOWN,
@@ -215,6 +216,20 @@ impl Ledger {
     #[must_use]
     pub fn open_windows(&self) -> &BTreeMap<WindowKey, Window> {
         &self.open
+    }
+
+    /// The newest time that is believed.
+    #[must_use]
+    pub fn now(&self) -> Option<Timestamp> {
+        self.clocks.newest()
+    }
+
+    /// Jobs got other numbers.
+    pub fn renumber_jobs(&mut self, jobs: &JobNumbers) {
+        for window in self.open.values_mut().chain(self.ready.iter_mut().map(|(_, window)| window)) {
+            window.ambiguous = jobs.renumber(&window.ambiguous);
+        }
+        self.clocks.renumber_jobs(jobs);
     }
 
     /// What became of everything that entered so far.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::attribute::Sighting;
-use crate::inventory::{FastMap, node_name};
+use crate::inventory::{FastMap, JobNumbers, node_name};
 use crate::time::Timestamp;
 
 /// A node that reports, by the order of its first appearance.
@@ -210,6 +210,23 @@ impl Clocks {
     /// How many events were found to come from an impossible time since the last call.
     pub(super) fn take_rejected(&mut self) -> u64 {
         std::mem::take(&mut self.rejected)
+    }
+
+    /// The newest believed time of all nodes.
+    pub(super) fn newest(&self) -> Option<Timestamp> {
+        self.high
+    }
+
+    /// Jobs got other numbers. An event of a job that is no more is nobody's.
+    pub(super) fn renumber_jobs(&mut self, jobs: &JobNumbers) {
+        for (_, event) in self.clocks.values_mut().flat_map(|clock| &mut clock.held) {
+            if let Held::Sighting(sighting) = event {
+                match jobs.get(sighting.job) {
+                    Some(job) => sighting.job = job,
+                    None => *event = Held::Nobodys { unresolved: true },
+                }
+            }
+        }
     }
 
     /// Decides on everything that still waits.

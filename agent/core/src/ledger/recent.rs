@@ -33,8 +33,13 @@ impl Recent {
 
     /// Remembers a message about lost events; whether it had been seen before.
     pub(super) fn seen_loss(&mut self, loss: &Loss<'_>) -> bool {
-        let fingerprint =
-            self.hasher.hash_one((loss.at, loss.observer.map(node_name), loss.source, loss.count));
+        let fingerprint = self.hasher.hash_one((
+            loss.at,
+            loss.observer.map(node_name),
+            loss.source,
+            loss.cause,
+            loss.count,
+        ));
         self.remember(fingerprint)
     }
 

@@ -41,7 +41,7 @@ impl Event {
             2 => (EventKind::Trace, Verdict::Forwarded),
             _ => (EventKind::Trace, Verdict::WouldDrop(DropReason::POLICY_DENIED)),
         };
-        let end = |pod: u8, port| End { ip: Some(address(pod)), port, pod: None, reserved: None };
+        let end = |pod: u8, port| End::at(address(pod), port);
         Flow {
             at: Timestamp::from_nanos(self.at),
             observer: self.observer(),
@@ -245,6 +245,7 @@ fn a_loss_is_kept_where_it_happened() {
         at: Timestamp::from_nanos(at),
         observer,
         source: SourceKind::Hubble,
+        cause: "",
         count,
     };
     for told in [loss(START, Some("n1"), 17), loss(START + SECOND, None, 3), loss(START, Some("n1"), 17)] {
