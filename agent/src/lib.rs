@@ -9,3 +9,4 @@ pub mod harmless;
 pub mod hubble;
 pub mod output;
 pub mod replay;
+pub mod source;
