@@ -43,6 +43,25 @@ pub struct Config {
     pub grouping: Grouping,
     /// Thresholds.
     pub settings: Settings,
+    /// How the kernel is watched.
+    pub kernel: KernelSettings,
+}
+
+/// How the kernel is watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelSettings {
+    /// How often the counters of live connections are read.
+    pub sample_every: Duration,
+    /// Connections followed at a time.
+    pub max_sockets: u32,
+    /// Where the host's control groups (version 2) are mounted; `None`: looked up.
+    pub cgroups: Option<PathBuf>,
+}
+
+impl Default for KernelSettings {
+    fn default() -> Self {
+        Self { sample_every: Duration::from_secs(5), max_sockets: 32_768, cgroups: None }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -51,6 +70,15 @@ struct RawConfig {
     jobs: RawJobs,
     policy: RawPolicy,
     diagnosis: RawDiagnosis,
+    kernel: RawKernel,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawKernel {
+    sample_milliseconds: Option<u64>,
+    max_sockets: Option<u32>,
+    cgroups: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -172,6 +200,12 @@ impl Config {
         set(&mut settings.quiet, diagnosis.quiet_seconds);
         set(&mut settings.lateness, diagnosis.lateness_seconds);
         settings.denied_attempts = diagnosis.denied_attempts.unwrap_or(settings.denied_attempts).max(1);
+        let kernel = &mut config.kernel;
+        if let Some(milliseconds) = raw.kernel.sample_milliseconds {
+            kernel.sample_every = Duration::from_millis(milliseconds.max(100));
+        }
+        kernel.max_sockets = raw.kernel.max_sockets.unwrap_or(kernel.max_sockets).clamp(64, 1 << 20);
+        kernel.cgroups = raw.kernel.cgroups;
         settings.max_pairs = diagnosis.max_pairs.unwrap_or(settings.max_pairs);
         Ok(config)
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use firedoor_core::observation::{Loss, Observation, SourceKind};
 use firedoor_core::time::Timestamp;
 use firedoor_ebpf::user::monotonic_ns;
-use firedoor_ebpf::{AF_INET, DEFAULT_SLOTS, EventKind, STATS, SocketRecord, Stat};
+use firedoor_ebpf::{AF_INET, EventKind, STATS, SocketRecord, Stat};
 
 use crate::source::placement::Placement;
 use clock::Clock;
@@ -47,12 +47,6 @@ pub struct EbpfSettings {
     pub sample_every: Duration,
     /// Sockets followed at a time.
     pub slots: u32,
-}
-
-impl Default for EbpfSettings {
-    fn default() -> Self {
-        Self { nodes: Vec::new(), cgroups: None, sample_every: Duration::from_secs(5), slots: DEFAULT_SLOTS }
-    }
 }
 
 /// How often drops are read: what a report may lag behind.
