@@ -6,6 +6,7 @@
 mod bench;
 mod command;
 mod demo;
+mod ebpf;
 mod golden;
 mod setup;
 mod test;
@@ -39,6 +40,8 @@ enum Task {
     },
     /// Runs the golden cases.
     Golden(golden::Arguments),
+    /// Builds the kernel probes.
+    Ebpf,
     /// Checks the architecture's walls.
     Tidy,
     /// Measures.
@@ -62,6 +65,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Task::Demo => demo::run(&root)?,
         Task::Test { quick } => return test::run(&root, quick),
         Task::Golden(arguments) => golden::run(&root, &arguments)?,
+        Task::Ebpf => ebpf::run(&root)?,
         Task::Tidy => tidy::run(&root)?,
         Task::Bench(arguments) => bench::run(&root, &arguments)?,
     }

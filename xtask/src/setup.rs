@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, output, succeed, typed};
+use crate::ebpf;
 
 /// The version of cargo-deny that the checks were written for.
 const CARGO_DENY: &str = "0.20.2";
@@ -101,7 +102,28 @@ const REQUIREMENTS: [Requirement; 6] = [
 /// # Errors
 /// When something is missing and cannot be installed from here: the message says what to install.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    provide(root, REQUIREMENTS.iter(), true)
+    provide(root, REQUIREMENTS.iter(), true)?;
+    ebpf::ensure(root)?;
+    println!("BPF compiler and linker: there");
+    Ok(())
+}
+
+/// Installs packages of the system.
+///
+/// # Errors
+/// When this machine does not let it, or the package manager fails.
+pub(crate) fn install_packages(root: &Path, packages: &[&'static str]) -> Result<()> {
+    for package in packages {
+        let install = Install::System { package };
+        let Some(commands) = installation(root, &install, Machine::here()) else {
+            bail!("{} cannot be installed from here", by_hand_hint(&install));
+        };
+        for mut command in commands {
+            println!("{}", typed(&command));
+            succeed(&mut command).with_context(|| format!("{package} could not be installed"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Installs what is missing for one purpose; says nothing when nothing is.

@@ -9,7 +9,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use firedoor_ebpf::tcp_state::{NEW_SYN_RECV, TIME_WAIT};
 use firedoor_ebpf::{DropKey, DropTally, PORTS_REMEMBERED, PacketKind, Stat};
 
-use super::globals::{config, ignored, load};
+use super::globals::{config, ignored, load, probe};
 use super::maps::{DROPS, count};
 use super::packet::{Packet, packet};
 use super::socket::{cgroup, netns};
@@ -37,9 +37,13 @@ fn packet_dropped(ctx: BtfTracePointContext) -> i32 {
             place = netns(load!(*const u8, sk, skc_net));
         }
         let state = u32::from(load!(u8, sk, skc_state));
-        // Those two are smaller than a socket: there is nothing to read.
+        // Those two are smaller than a socket: there is nothing to read. And it must be the sender's: a packet that
+        // waits to be received belongs to its receiver.
         if state != TIME_WAIT && state != NEW_SYN_RECV {
-            sender = cgroup(sk);
+            let port = u16::from_be(probe!(u16, sk, inet_sport).unwrap_or(0));
+            if port == packet.src_port && port != packet.dst_port {
+                sender = cgroup(sk);
+            }
         }
     } else if place == 0 && config().kfree_skb_args >= 4 {
         let receiver: *const u8 = ctx.arg(3);
