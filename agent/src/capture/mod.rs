@@ -5,7 +5,6 @@ pub mod flows;
 pub mod gpu;
 pub mod lines;
 pub mod objects;
-pub mod sockets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
