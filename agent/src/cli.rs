@@ -98,6 +98,7 @@ unreadable input; 3 that something would block cannot be excluded.";
 const CAPTURE: &str = "\
 A capture is a directory:
   flows*.jsonl[.gz|.zst]   Hubble flows, as `hubble observe -o jsonpb` or Cilium's exporter writes them
+  sockets*.jsonl[.gz|.zst] what the kernel told: firedoor's own recording, see docs/capture.md; flows, these, or both
   objects/**/*.yaml|json   Kubernetes objects, as `kubectl get -o yaml` prints them: pods, nodes, services,
                            network policies, jobs and their owners
   gpu/*.prom               dcgm-exporter or AMD device-metrics-exporter text (optional)

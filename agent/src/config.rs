@@ -1,11 +1,13 @@
 //! The configuration file. Enters: TOML text; leaves: checked settings. Unknown keys are refused, so that a typing
 //! error cannot pass for a choice.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use firedoor_core::membership::Grouping;
 use firedoor_core::policy::{self, Cni, Enforcement};
+use firedoor_core::prices::{Billed, Price, Tariff};
 use firedoor_core::settings::Settings;
 use serde::Deserialize;
 
@@ -71,6 +73,7 @@ struct RawConfig {
     policy: RawPolicy,
     diagnosis: RawDiagnosis,
     kernel: RawKernel,
+    prices: BTreeMap<String, RawTariff>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -123,6 +126,75 @@ struct RawDiagnosis {
     quiet_seconds: Option<u64>,
     lateness_seconds: Option<u64>,
     max_pairs: Option<usize>,
+    recent_seconds: Option<u64>,
+    latency_ratio: Option<f64>,
+    latency_difference_microseconds: Option<u64>,
+    latency_alone_microseconds: Option<u64>,
+    latency_samples: Option<u64>,
+    latency_crossing_share: Option<f64>,
+    latency_bytes: Option<u64>,
+    egress_usd_per_hour: Option<f64>,
+    egress_bytes_per_hour: Option<u64>,
+}
+
+/// What a provider asks; what is not set stays as the built-in table has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawTariff {
+    zone_usd_per_gb: Option<f64>,
+    zone_billed: Option<RawBilled>,
+    region_usd_per_gb: Option<f64>,
+    region_billed: Option<RawBilled>,
+    as_of: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RawBilled {
+    BothEnds,
+    Sender,
+    Nobody,
+}
+
+impl From<RawBilled> for Billed {
+    fn from(billed: RawBilled) -> Self {
+        match billed {
+            RawBilled::BothEnds => Self::BothEnds,
+            RawBilled::Sender => Self::Sender,
+            RawBilled::Nobody => Self::Nobody,
+        }
+    }
+}
+
+/// A number that can be a threshold or a price.
+fn positive(key: &str, number: Option<f64>) -> Result<Option<f64>, String> {
+    match number {
+        Some(number) if !(number.is_finite() && number >= 0.0) => {
+            Err(format!("{key}: must be a number from 0 on"))
+        }
+        number => Ok(number),
+    }
+}
+
+impl RawTariff {
+    fn onto(self, provider: &str, tariff: &mut Tariff) -> Result<(), String> {
+        let override_price = |price: &mut Option<Price>, usd: Option<f64>, billed: Option<RawBilled>| {
+            let known = price.take();
+            let billed = billed.map(Billed::from).or(known.as_ref().map(|price| price.billed));
+            *price = usd
+                .or(known.map(|price| price.usd_per_gb))
+                .map(|usd_per_gb| Price { usd_per_gb, billed: billed.unwrap_or(Billed::Sender) });
+        };
+        let key = |of: &str| format!("prices.{provider}.{of}");
+        let zone = positive(&key("zoneUsdPerGb"), self.zone_usd_per_gb)?;
+        let region = positive(&key("regionUsdPerGb"), self.region_usd_per_gb)?;
+        override_price(&mut tariff.zone, zone, self.zone_billed);
+        override_price(&mut tariff.region, region, self.region_billed);
+        if let Some(as_of) = self.as_of {
+            tariff.as_of = as_of;
+        }
+        Ok(())
+    }
 }
 
 /// Reads a Cilium version: its major and minor number count.
@@ -134,6 +206,16 @@ pub fn cilium_version(text: &str) -> Result<(u16, u16), String> {
     match (parts.next(), parts.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
         _ => Err("a version has the form 1.15".to_owned()),
+    }
+}
+
+impl RawKernel {
+    fn onto(self, kernel: &mut KernelSettings) {
+        if let Some(milliseconds) = self.sample_milliseconds {
+            kernel.sample_every = Duration::from_millis(milliseconds.max(100));
+        }
+        kernel.max_sockets = self.max_sockets.unwrap_or(kernel.max_sockets).clamp(64, 1 << 20);
+        kernel.cgroups = self.cgroups;
     }
 }
 
@@ -187,32 +269,57 @@ impl Config {
             config.grouping.role_labels = keys;
         }
         config.settings.policy = raw.policy.checked()?;
-        let (settings, diagnosis) = (&mut config.settings, raw.diagnosis);
+        for (provider, raw) in raw.prices {
+            let unknown = || Tariff { zone: None, region: None, as_of: "the configuration".to_owned() };
+            let tariff = config.settings.prices.0.entry(provider.clone()).or_insert_with(unknown);
+            raw.onto(&provider, tariff)?;
+        }
+        raw.diagnosis.onto(&mut config.settings)?;
+        raw.kernel.onto(&mut config.kernel);
+        Ok(config)
+    }
+}
+
+impl RawDiagnosis {
+    fn onto(self, settings: &mut Settings) -> Result<(), String> {
         let set = |place: &mut Duration, seconds: Option<u64>| {
             if let Some(seconds) = seconds {
                 *place = Duration::from_secs(seconds);
             }
         };
-        set(&mut settings.denied_grace, diagnosis.denied_grace_seconds);
-        set(&mut settings.unanswered_grace, diagnosis.unanswered_grace_seconds);
-        set(&mut settings.refused_grace, diagnosis.refused_grace_seconds);
-        set(&mut settings.transient_grace, diagnosis.transient_grace_seconds);
-        set(&mut settings.quiet, diagnosis.quiet_seconds);
-        set(&mut settings.lateness, diagnosis.lateness_seconds);
-        settings.denied_attempts = diagnosis.denied_attempts.unwrap_or(settings.denied_attempts).max(1);
-        let kernel = &mut config.kernel;
-        if let Some(milliseconds) = raw.kernel.sample_milliseconds {
-            kernel.sample_every = Duration::from_millis(milliseconds.max(100));
-        }
-        kernel.max_sockets = raw.kernel.max_sockets.unwrap_or(kernel.max_sockets).clamp(64, 1 << 20);
-        kernel.cgroups = raw.kernel.cgroups;
-        settings.max_pairs = diagnosis.max_pairs.unwrap_or(settings.max_pairs);
-        Ok(config)
+        set(&mut settings.denied_grace, self.denied_grace_seconds);
+        set(&mut settings.unanswered_grace, self.unanswered_grace_seconds);
+        set(&mut settings.refused_grace, self.refused_grace_seconds);
+        set(&mut settings.transient_grace, self.transient_grace_seconds);
+        set(&mut settings.quiet, self.quiet_seconds);
+        set(&mut settings.lateness, self.lateness_seconds);
+        set(&mut settings.recent, self.recent_seconds);
+        settings.denied_attempts = self.denied_attempts.unwrap_or(settings.denied_attempts).max(1);
+        settings.max_pairs = self.max_pairs.unwrap_or(settings.max_pairs);
+        let micros = |place: &mut Duration, micros: Option<u64>| {
+            if let Some(micros) = micros {
+                *place = Duration::from_micros(micros);
+            }
+        };
+        micros(&mut settings.latency_difference, self.latency_difference_microseconds);
+        micros(&mut settings.latency_alone, self.latency_alone_microseconds);
+        let ratio = positive("diagnosis.latencyRatio", self.latency_ratio)?;
+        settings.latency_ratio = ratio.unwrap_or(settings.latency_ratio);
+        let share = positive("diagnosis.latencyCrossingShare", self.latency_crossing_share)?;
+        settings.latency_crossing = share.unwrap_or(settings.latency_crossing);
+        settings.latency_samples = self.latency_samples.unwrap_or(settings.latency_samples).max(1);
+        settings.latency_bytes = self.latency_bytes.unwrap_or(settings.latency_bytes);
+        let usd = positive("diagnosis.egressUsdPerHour", self.egress_usd_per_hour)?;
+        settings.egress_usd_per_hour = usd.unwrap_or(settings.egress_usd_per_hour);
+        settings.egress_bytes_per_hour = self.egress_bytes_per_hour.unwrap_or(settings.egress_bytes_per_hour);
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use firedoor_core::prices::Crossing;
+
     use super::*;
 
     #[test]
@@ -226,6 +333,18 @@ mod tests {
             .policy;
         assert_eq!((policy.cilium_version, policy.cni), (Some((1, 15)), Cni::Cilium));
         assert!(Config::parse("[policy]\nciliumVersion = \"new\"\n").unwrap_err().contains("ciliumVersion"));
+        let priced =
+            Config::parse("[prices.aws]\nzoneUsdPerGb = 0.015\n[prices.openstack]\nzoneUsdPerGb = 0.5\n")
+                .unwrap();
+        let of = |provider: &str| priced.settings.prices.of(provider, Crossing::Zone).cloned();
+        assert_eq!(of("aws"), Some(Price { usd_per_gb: 0.015, billed: Billed::BothEnds }));
+        assert_eq!(of("openstack"), Some(Price { usd_per_gb: 0.5, billed: Billed::Sender }));
+        assert!(
+            Config::parse("[prices.aws]\nzoneUsdPerGb = -1\n")
+                .unwrap_err()
+                .contains("prices.aws.zoneUsdPerGb")
+        );
+        assert!(Config::parse("[diagnosis]\nlatencyRatio = nan\n").unwrap_err().contains("latencyRatio"));
         let error = Config::parse("[jobs]\ngroupby = [\"app\"]\n").unwrap_err();
         assert!(error.contains("groupby") && error.contains("groupBy"), "{error}");
     }

@@ -74,18 +74,25 @@ pub fn replay(capture: &Path, config: Option<&Path>, quiet: bool) -> Result<Outc
     let mut pipeline = Pipeline::new(inventory, config.settings);
     gpu::read(&layout.gpu, pipeline.readings(), &mut problems);
     let bytes = Arc::new(AtomicU64::new(0));
-    let bar = progress_bar(&layout.flows, quiet);
+    let files: Vec<PathBuf> = layout.flows.iter().chain(&layout.sockets).cloned().collect();
+    let bar = progress_bar(&files, quiet);
     let mut advance = || {
         if let Some(bar) = &bar {
             bar.set_position(bytes.load(Ordering::Relaxed));
         }
     };
-    let tally = flows::replay(&layout.flows, &mut pipeline, &mut problems, &bytes, &mut advance);
+    let tally = flows::replay(&layout, &mut pipeline, &mut problems, &bytes, &mut advance);
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }
     if tally.other > 0 {
         notes.push(format!("{} lines are agent or debug events: not flows, left out", tally.other));
+    }
+    if tally.unknown > 0 {
+        notes.push(format!(
+            "{} lines are kernel events of a kind that this version does not know",
+            tally.unknown
+        ));
     }
     let report = pipeline.finish();
     notes.extend(coverage_notes(&report));

@@ -1,13 +1,17 @@
 //! From what a source saw to whom it concerns. Enters: a [`Flow`] and an [`Inventory`] snapshot; leaves: a
 //! [`Sighting`] between a job's pod and its peer, or the reason why it is nobody's. Must not know windows.
 
+mod kernel;
+
 use std::net::IpAddr;
+
+pub use kernel::{Fact, KernelSighting, drops, socket};
 
 use crate::drop_reason::DropReason;
 use crate::facts::Protocol;
 use crate::inventory::{EPHEMERAL_PORTS, Endpoint, Inventory, JobIndex, PairOfPods, PodId, node_name};
 use crate::ledger::PortClass;
-use crate::observation::{ConnectionState, Direction, EventKind, Flow, SourceKind, TcpFlags, Verdict};
+use crate::observation::{ConnectionState, Direction, End, EventKind, Flow, SourceKind, TcpFlags, Verdict};
 use crate::time::Timestamp;
 
 /// Whom a job's pod talks to.
@@ -95,37 +99,57 @@ pub enum NobodysBecause {
     NotAJob,
 }
 
+/// Two ends as a source saw them, the sender first.
+#[derive(Clone, Copy)]
+struct Parties<'a> {
+    src: End<'a>,
+    dst: End<'a>,
+    protocol: Protocol,
+    at: Timestamp,
+}
+
+/// Whom something concerns.
+struct Whose {
+    job: JobIndex,
+    ends: Option<Ends>,
+    ambiguous: bool,
+}
+
 /// Says whom a flow concerns.
 ///
 /// # Errors
 /// The reason why it is nobody's.
 pub fn attribute(flow: &Flow<'_>, inventory: &Inventory) -> Result<Sighting, NobodysBecause> {
-    let src = inventory.endpoint(&flow.src, flow.at);
-    let dst = inventory.endpoint(&flow.dst, flow.at);
-    let pair = inventory.pair((src, flow.src.port), (dst, flow.dst.port), flow.protocol, flow.at);
-    match pair {
-        PairOfPods::Known(job, from, to) => {
+    let parties = Parties { src: flow.src, dst: flow.dst, protocol: flow.protocol, at: flow.at };
+    Ok(sighting(flow, inventory, whose(&parties, inventory)?))
+}
+
+fn whose(parties: &Parties<'_>, inventory: &Inventory) -> Result<Whose, NobodysBecause> {
+    let Parties { src: from, dst: to, protocol, at } = *parties;
+    let src = inventory.endpoint(&from, at);
+    let dst = inventory.endpoint(&to, at);
+    match inventory.pair((src, from.port), (dst, to.port), protocol, at) {
+        PairOfPods::Known(job, sender, receiver) => {
             let ends = Ends {
-                pod: from,
-                peer: Peer::Member(to),
-                pod_port: flow.src.port,
-                peer_port: flow.dst.port,
-                pod_class: inventory.port_class(from, flow.src.port),
-                peer_class: inventory.port_class(to, flow.dst.port),
+                pod: sender,
+                peer: Peer::Member(receiver),
+                pod_port: from.port,
+                peer_port: to.port,
+                pod_class: inventory.port_class(sender, from.port),
+                peer_class: inventory.port_class(receiver, to.port),
                 pod_sent: true,
             };
-            Ok(sighting(flow, inventory, job, Some(ends)))
+            Ok(Whose { job, ends: Some(ends), ambiguous: false })
         }
         PairOfPods::Ambiguous(job) => {
-            let ends = shared(inventory, flow, src, dst);
-            Ok(Sighting { ambiguous: true, ..sighting(flow, inventory, job, ends) })
+            Ok(Whose { job, ends: shared(inventory, parties, src, dst), ambiguous: true })
         }
         PairOfPods::No => {
-            let outward = infrastructure(inventory, src, flow.src.port, dst, flow.dst, true);
-            let inward = || infrastructure(inventory, dst, flow.dst.port, src, flow.src, false);
+            let outward = infrastructure(inventory, src, from.port, dst, to, true);
+            let inward = || infrastructure(inventory, dst, to.port, src, from, false);
             match outward.or_else(inward) {
-                Some((job, ends)) => Ok(sighting(flow, inventory, job, Some(ends))),
-                None if unresolved(flow, src) || unresolved(flow, dst) => Err(NobodysBecause::Unresolved),
+                Some((job, ends)) => Ok(Whose { job, ends: Some(ends), ambiguous: false }),
+                None if unresolved(&from, src) || unresolved(&to, dst) => Err(NobodysBecause::Unresolved),
                 None => Err(NobodysBecause::NotAJob),
             }
         }
@@ -133,10 +157,10 @@ pub fn attribute(flow: &Flow<'_>, inventory: &Inventory) -> Result<Sighting, Nob
 }
 
 /// One end is known, the other is one of several members behind an address.
-fn shared(inventory: &Inventory, flow: &Flow<'_>, src: Endpoint, dst: Endpoint) -> Option<Ends> {
+fn shared(inventory: &Inventory, parties: &Parties<'_>, src: Endpoint, dst: Endpoint) -> Option<Ends> {
     let (pod, own, other, pod_sent) = match (src, dst) {
-        (Endpoint::Pod(pod), _) => (pod, flow.src, flow.dst, true),
-        (_, Endpoint::Pod(pod)) => (pod, flow.dst, flow.src, false),
+        (Endpoint::Pod(pod), _) => (pod, parties.src, parties.dst, true),
+        (_, Endpoint::Pod(pod)) => (pod, parties.dst, parties.src, false),
         _ => return None,
     };
     Some(Ends {
@@ -156,7 +180,7 @@ fn infrastructure(
     pod: Endpoint,
     pod_port: u16,
     other: Endpoint,
-    end: crate::observation::End<'_>,
+    end: End<'_>,
     pod_sent: bool,
 ) -> Option<(JobIndex, Ends)> {
     let Endpoint::Pod(pod) = pod else { return None };
@@ -173,13 +197,10 @@ fn infrastructure(
     Some((job, Ends { pod, peer, pod_port, peer_port: end.port, pod_class, peer_class, pod_sent }))
 }
 
-fn unresolved(flow: &Flow<'_>, endpoint: Endpoint) -> bool {
+fn unresolved(end: &End<'_>, endpoint: Endpoint) -> bool {
     match endpoint {
         Endpoint::Unknown => true,
-        Endpoint::Address(ip) => {
-            let end = if flow.src.ip == Some(ip) { flow.src } else { flow.dst };
-            end.pod.is_some() || end.reserved.is_none()
-        }
+        Endpoint::Address(_) => end.pod.is_some() || end.reserved.is_none(),
         _ => false,
     }
 }
@@ -191,7 +212,7 @@ fn inferred_direction(flow: &Flow<'_>, inventory: &Inventory) -> Option<Directio
     Some(if at_src { Direction::Egress } else { Direction::Ingress })
 }
 
-fn sighting(flow: &Flow<'_>, inventory: &Inventory, job: JobIndex, ends: Option<Ends>) -> Sighting {
+fn sighting(flow: &Flow<'_>, inventory: &Inventory, whose: Whose) -> Sighting {
     let denied_by = flow.denied_by.iter().map(|policy| ReportedPolicy {
         kind: policy.kind.to_owned(),
         namespace: policy.namespace.to_owned(),
@@ -201,9 +222,9 @@ fn sighting(flow: &Flow<'_>, inventory: &Inventory, job: JobIndex, ends: Option<
     Sighting {
         at: flow.at,
         source: flow.source,
-        job,
-        ends,
-        ambiguous: false,
+        job: whose.job,
+        ends: whose.ends,
+        ambiguous: whose.ambiguous,
         kind: flow.kind,
         verdict: flow.verdict,
         protocol: flow.protocol,

@@ -16,6 +16,7 @@ pub mod object;
 pub mod observation;
 pub mod pipeline;
 pub mod policy;
+pub mod prices;
 pub mod remedy;
 pub mod report;
 pub mod settings;

@@ -1,14 +1,14 @@
 //! From observations to a report, in one direction. Enters: observations in about the order of their time;
 //! leaves: a report. The same for a replay and a live agent; only the sources differ.
 
-use crate::attribute::{NobodysBecause, attribute};
+use crate::attribute::{self, NobodysBecause};
 use crate::diagnose::{Evidence, diagnose};
 use crate::gpu::Readings;
 use crate::history::History;
 use crate::inventory::{Inventory, PodId};
 use crate::ledger::{Ledger, Observers, Window, WindowKey};
 use crate::object::Object;
-use crate::observation::{Flow, Observation};
+use crate::observation::{Drops, Flow, Observation, SocketEvent};
 use crate::policy::PolicySet;
 use crate::report::Report;
 use crate::settings::Settings;
@@ -55,7 +55,8 @@ impl Pipeline {
     pub fn observe(&mut self, observation: Observation<'_>) {
         match observation {
             Observation::Flow(flow) => self.flow(&flow),
-            Observation::Drops(_) | Observation::Socket(_) => {}
+            Observation::Drops(drops) => self.drops(&drops),
+            Observation::Socket(event) => self.socket(&event),
             Observation::Lost(loss) => self.ledger.lost(&loss),
             Observation::Blind { nodes, .. } => {
                 for node in nodes {
@@ -71,11 +72,37 @@ impl Pipeline {
     fn flow(&mut self, flow: &Flow<'_>) {
         let (inventory, strangers) = (&self.inventory, &mut self.strangers);
         self.ledger.flow(flow, || {
-            attribute(flow, inventory).map_err(|because| {
+            attribute::attribute(flow, inventory).map_err(|because| {
                 strangers.note(flow, inventory);
                 because == NobodysBecause::Unresolved
             })
         });
+        self.fold_closed();
+    }
+
+    fn socket(&mut self, event: &SocketEvent<'_>) {
+        let (inventory, strangers) = (&self.inventory, &mut self.strangers);
+        self.ledger.socket(event, || {
+            attribute::socket(event, inventory).map_err(|because| {
+                strangers.note_socket(event, inventory);
+                because == NobodysBecause::Unresolved
+            })
+        });
+        self.fold_closed();
+    }
+
+    fn drops(&mut self, drops: &Drops<'_>) {
+        let (inventory, strangers) = (&self.inventory, &mut self.strangers);
+        self.ledger.drops(drops, || {
+            attribute::drops(drops, inventory).map_err(|because| {
+                strangers.note_drops(drops, inventory);
+                because == NobodysBecause::Unresolved
+            })
+        });
+        self.fold_closed();
+    }
+
+    fn fold_closed(&mut self) {
         let closed = self.ledger.take_closed();
         if !closed.is_empty() {
             self.fold(&closed);

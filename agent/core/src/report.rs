@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::ledger::window::PortClass;
 use crate::observation::{Capabilities, Direction};
+use crate::prices::Billed;
 use crate::time::Timestamp;
 
 /// A whole report.
@@ -299,6 +300,51 @@ pub struct FindingReport {
     pub evidence: Vec<String>,
     /// What would mend it, best first.
     pub remedies: Vec<RemedyReport>,
+    /// Round trips; only for [`Symptom::CrossZoneLatency`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<RttReport>,
+    /// What it costs; only for [`Symptom::EgressCost`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostReport>,
+}
+
+/// Round trips across zones and within one.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct RttReport {
+    /// Median within a zone, in milliseconds; `null` when it was not measured often enough.
+    pub within_zone_ms_p50: Option<f64>,
+    /// Median across zones, in milliseconds.
+    pub cross_zone_ms_p50: Option<f64>,
+    /// 99th percentile across zones, in milliseconds.
+    pub cross_zone_ms_p99: Option<f64>,
+    /// Share of the bytes between the job's pods that cross zones.
+    pub crossing_bytes_ratio: Option<f64>,
+}
+
+/// What bytes across zones cost.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CostReport {
+    /// Payload bytes that crossed zones, each counted once.
+    pub bytes: u64,
+    /// US dollars they cost; `null` when no price is known, a lower bound when it is of a part only.
+    pub usd: Option<f64>,
+    /// US dollars an hour, at the rate seen.
+    pub usd_per_hour: Option<f64>,
+    /// The price of the part that costs most; `null` when it is not known.
+    pub price: Option<PriceReport>,
+}
+
+/// A price of bytes across zones.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PriceReport {
+    /// The provider, as its nodes' ids name it: `aws`, `gce`, `azure`, ...
+    pub provider: String,
+    /// US dollars for 10^9 bytes that cross, all ends together.
+    pub usd_per_gb: f64,
+    /// Which end pays.
+    pub billed: Billed,
+    /// The day of which the price is.
+    pub as_of: String,
 }
 
 /// What kind of cause.
@@ -321,6 +367,8 @@ pub enum CauseKind {
     DatapathFault,
     /// A label claims what is not so.
     Label,
+    /// The scheduler put its pods far apart.
+    Placement,
     /// Nothing tells.
     Unknown,
 }
@@ -338,6 +386,7 @@ impl CauseKind {
             Self::Unanswered => "unanswered",
             Self::DatapathFault => "datapath-fault",
             Self::Label => "label",
+            Self::Placement => "placement",
             Self::Unknown => "unknown",
         }
     }
@@ -436,7 +485,7 @@ pub struct PairReport {
     pub attempts: Option<u64>,
     /// Packets dropped; `null` when it cannot be known.
     pub drops: Option<u64>,
-    /// Bytes sent; `null` when it cannot be known.
+    /// Payload bytes carried, both ways; `null` when it cannot be known.
     pub bytes: Option<u64>,
     /// Median round-trip time in milliseconds; `null` when it cannot be known.
     pub rtt_ms_p50: Option<f64>,

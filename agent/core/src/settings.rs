@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::policy;
+use crate::prices::Prices;
 
 /// Every threshold of the diagnosis.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +26,26 @@ pub struct Settings {
     pub transient_grace: Duration,
     /// A problem nobody ran into for this long has ended, unresolved.
     pub quiet: Duration,
+    /// What the last so much time shows decides whether distance is a problem still.
+    pub recent: Duration,
+    /// Distance: a round trip across zones is this many times longer than one within a zone ...
+    pub latency_ratio: f64,
+    /// ... and longer by at least this.
+    pub latency_difference: Duration,
+    /// Where no pair within a zone was measured: a round trip across zones that takes this long.
+    pub latency_alone: Duration,
+    /// So many round trips must have been measured across zones, and as many within one, to compare them.
+    pub latency_samples: u64,
+    /// Share of the job's bytes that cross zones, below which distance does not matter.
+    pub latency_crossing: f64,
+    /// Bytes that cross zones, below which distance does not matter.
+    pub latency_bytes: u64,
+    /// Bytes crossing zones are worth telling from this many dollars an hour on ...
+    pub egress_usd_per_hour: f64,
+    /// ... or, where no price is known, from this many bytes an hour on.
+    pub egress_bytes_per_hour: u64,
+    /// What a byte that crosses zones costs.
+    pub prices: Prices,
     /// What the policies' meaning depends on besides the policies.
     pub policy: policy::Settings,
     /// Cap on live pairs; what comes beyond is counted as overflow.
@@ -46,6 +67,16 @@ impl Default for Settings {
             refused_grace: seconds(60),
             transient_grace: seconds(60),
             quiet: seconds(300),
+            recent: seconds(60),
+            latency_ratio: 2.0,
+            latency_difference: Duration::from_micros(300),
+            latency_alone: Duration::from_millis(2),
+            latency_samples: 20,
+            latency_crossing: 0.05,
+            latency_bytes: 1_000_000,
+            egress_usd_per_hour: 1.0,
+            egress_bytes_per_hour: 50_000_000_000,
+            prices: Prices::default(),
             policy: policy::Settings::default(),
             max_pairs: 200_000,
             max_handshakes: 262_144,

@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::drop_reason::DropClass;
 use crate::facts::Pod;
 use crate::inventory::{Endpoint, Inventory, PodId};
 use crate::membership::suggest_group_by;
-use crate::observation::{EventKind, Flow, Verdict};
+use crate::observation::{DroppedPacket, Drops, End, EventKind, Flow, SocketEvent, SocketStep, Verdict};
 use crate::report::Suggestion;
+use crate::time::Timestamp;
 
 /// Pairs that are remembered; what comes beyond changes no suggestion.
 const REMEMBERED: usize = 4_096;
@@ -35,10 +37,27 @@ impl Strangers {
             (Verdict::Dropped(_), EventKind::Drop | EventKind::PolicyVerdict)
         );
         let opening = flow.flags.syn && !flow.flags.ack;
-        if !dropped && !opening {
-            return;
+        if dropped || opening {
+            self.meet((&flow.src, &flow.dst), flow.at, dropped, inventory);
         }
-        let ends = (inventory.endpoint(&flow.src, flow.at), inventory.endpoint(&flow.dst, flow.at));
+    }
+
+    /// Takes a socket's step that concerns no job.
+    pub fn note_socket(&mut self, event: &SocketEvent<'_>, inventory: &Inventory) {
+        if event.step == SocketStep::Opening {
+            self.meet((&event.local, &event.remote), event.at, false, inventory);
+        }
+    }
+
+    /// Takes drops that concern no job.
+    pub fn note_drops(&mut self, drops: &Drops<'_>, inventory: &Inventory) {
+        if drops.what == DroppedPacket::Opening && drops.reason.class() != DropClass::NotAFailure {
+            self.meet((&drops.src, &drops.dst), drops.last, true, inventory);
+        }
+    }
+
+    fn meet(&mut self, ends: (&End<'_>, &End<'_>), at: Timestamp, dropped: bool, inventory: &Inventory) {
+        let ends = (inventory.endpoint(ends.0, at), inventory.endpoint(ends.1, at));
         let (Endpoint::Pod(src), Endpoint::Pod(dst)) = ends else { return };
         let (from, to) = (inventory.pod(src), inventory.pod(dst));
         if is_step(from) || is_step(to) {

@@ -1,10 +1,9 @@
-//! The flow files of a capture as one stream in order of time. Enters: files; leaves: observations into a
+//! The flow and socket files of a capture as one stream in order of time. Enters: files; leaves: observations into a
 //! pipeline. Files are merged by the times in their lines, not read one after the other, so that what two nodes
 //! saw at the same time is seen together.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -13,8 +12,8 @@ use firedoor_core::pipeline::Pipeline;
 use firedoor_core::time::Timestamp;
 use memchr::memmem;
 
-use super::Problems;
 use super::lines::{Line, Lines};
+use super::{Layout, Problems, sockets};
 use crate::hubble::{convert, json};
 
 /// What the lines were, besides flows.
@@ -28,14 +27,26 @@ pub struct Tally {
     pub node_status: u64,
     /// Agent and debug events.
     pub other: u64,
+    /// Kernel events of a kind that is not known.
+    pub unknown: u64,
+}
+
+/// What the lines of a file are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Flows as messages of Hubble's API hold them.
+    Responses,
+    /// Flows as old command lines print them, without anything around them.
+    PlainFlows,
+    /// firedoor's own recording of the kernel.
+    Sockets,
 }
 
 struct Source {
     lines: Lines,
     line: Vec<u8>,
     state: Line,
-    /// Old command lines print the flow without anything around it.
-    plain: bool,
+    form: Form,
     /// Reading failed: there is no next line.
     broken: bool,
 }
@@ -72,10 +83,10 @@ impl Source {
     }
 }
 
-/// Sends everything in `files` through the pipeline, and says what the lines were. `progress` is called now and
-/// then; `bytes` counts what was read from disk.
+/// Sends everything in the flow and socket files of a capture through the pipeline, and says what the lines were.
+/// `progress` is called now and then; `bytes` counts what was read from disk.
 pub fn replay(
-    files: &[PathBuf],
+    layout: &Layout,
     pipeline: &mut Pipeline,
     problems: &mut Problems,
     bytes: &Arc<AtomicU64>,
@@ -83,15 +94,13 @@ pub fn replay(
 ) -> Tally {
     let mut tally = Tally::default();
     let mut sources = Vec::new();
-    for path in files {
+    let flows = layout.flows.iter().map(|path| (path, Form::Responses));
+    let sockets = layout.sockets.iter().map(|path| (path, Form::Sockets));
+    for (path, form) in flows.chain(sockets) {
         match Lines::open(path, Arc::clone(bytes)) {
-            Ok(lines) => sources.push(Source {
-                lines,
-                line: Vec::new(),
-                state: Line::End,
-                plain: false,
-                broken: false,
-            }),
+            Ok(lines) => {
+                sources.push(Source { lines, line: Vec::new(), state: Line::End, form, broken: false })
+            }
             Err(error) => problems.note(path, 0, format!("cannot open: {error}")),
         }
     }
@@ -155,7 +164,14 @@ fn take_line(source: &mut Source, pipeline: &mut Pipeline, tally: &mut Tally) ->
     let line = simdutf8::basic::from_utf8(line).map_err(|_| invalid_text(line))?;
     let described = |error: serde_json::Error| describe(&error, line, &source.state);
     // Files are of one form throughout, but lost events stay wrapped even where flows are plain.
-    if source.plain
+    if source.form == Form::Sockets {
+        return take_kernel(line, pipeline, tally).map_err(|error| match error {
+            Damaged::Json(_) if !line.starts_with('{') => format!("not JSON: {}...", beginning(line)),
+            Damaged::Json(error) => describe(&error, line, &source.state),
+            Damaged::Unusable(unusable) => unusable.to_string(),
+        });
+    }
+    if source.form == Form::PlainFlows
         && let Ok(flow) = json::plain_flow(line)
     {
         return take_plain(&flow, pipeline);
@@ -165,8 +181,26 @@ fn take_line(source: &mut Source, pipeline: &mut Pipeline, tally: &mut Tally) ->
         return take_response(&response, pipeline, tally).map_err(|unusable| unusable.to_string());
     }
     let flow = json::plain_flow(line).map_err(described)?;
-    source.plain = true;
+    source.form = Form::PlainFlows;
     take_plain(&flow, pipeline)
+}
+
+/// What is wrong with a line of the kernel's.
+enum Damaged {
+    Json(serde_json::Error),
+    Unusable(sockets::Unusable),
+}
+
+fn take_kernel(line: &str, pipeline: &mut Pipeline, tally: &mut Tally) -> Result<(), Damaged> {
+    let line = sockets::parse(line).map_err(Damaged::Json)?;
+    match line.observation().map_err(Damaged::Unusable)? {
+        Some(observation) => {
+            tally.lost += u64::from(matches!(observation, Observation::Lost(_)));
+            pipeline.observe(observation);
+        }
+        None => tally.unknown += 1,
+    }
+    Ok(())
 }
 
 fn take_plain(flow: &json::Flow<'_>, pipeline: &mut Pipeline) -> Result<(), String> {
@@ -210,10 +244,13 @@ fn invalid_text(line: &[u8]) -> String {
     format!("not UTF-8 text at byte {place}")
 }
 
+fn beginning(line: &str) -> String {
+    line.chars().take(40).flat_map(char::escape_debug).collect()
+}
+
 /// What is wrong with a line, with its beginning made harmless for a terminal.
 fn describe(error: &serde_json::Error, line: &str, state: &Line) -> String {
-    let beginning: String = line.chars().take(40).collect();
-    let beginning = beginning.escape_debug();
+    let beginning = beginning(line);
     if *state == Line::Unended && error.is_eof() {
         return format!("the last line is cut off ({beginning}...)");
     }

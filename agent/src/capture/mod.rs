@@ -1,10 +1,11 @@
 //! A capture directory: what a cluster recorded. Enters: a path; leaves: objects, GPU readings and a stream of
-//! flow lines in order of time. What is damaged is counted and reported with file and line; the rest is read.
+//! lines of flows and socket events in order of time. What is damaged is counted and reported with file and line; the rest is read.
 
 pub mod flows;
 pub mod gpu;
 pub mod lines;
 pub mod objects;
+pub mod sockets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub enum CaptureError {
     },
     /// Nothing to read in it.
     #[error(
-        "the capture {0} holds nothing to replay: looked for {0}/flows*.jsonl (also .gz, .zst)\n  \
+        "the capture {0} holds nothing to replay: looked for {0}/flows*.jsonl and {0}/sockets*.jsonl (also .gz, .zst)\n  \
          record flows with `hubble observe --follow -o jsonpb > {0}/flows.jsonl`,\n  \
          and objects with `kubectl get pods,nodes,... -A -o yaml > {0}/objects/cluster.yaml`",
         shown(path)
@@ -43,6 +44,8 @@ pub enum CaptureError {
 pub struct Layout {
     /// Flow files, by name.
     pub flows: Vec<PathBuf>,
+    /// firedoor's own recordings of the kernel, by name.
+    pub sockets: Vec<PathBuf>,
     /// Object files, by name.
     pub objects: Vec<PathBuf>,
     /// GPU expositions, by name.
@@ -55,7 +58,7 @@ impl Layout {
     /// Looks for the files of a capture.
     ///
     /// # Errors
-    /// When the directory cannot be read or holds no flows.
+    /// When the directory cannot be read or holds neither flows nor socket events.
     pub fn find(capture: &Path) -> Result<Self, CaptureError> {
         let unreadable = |why| CaptureError::Unreadable { path: capture.to_owned(), why };
         let mut layout = Self::default();
@@ -65,14 +68,17 @@ impl Layout {
             let plain = name.trim_end_matches(".gz").trim_end_matches(".zst");
             if name.starts_with("flows") && plain.ends_with(".jsonl") && path.is_file() {
                 layout.flows.push(path);
+            } else if name.starts_with("sockets") && plain.ends_with(".jsonl") && path.is_file() {
+                layout.sockets.push(path);
             } else if name == "firedoor.toml" && path.is_file() {
                 layout.config = Some(path);
             }
         }
         layout.flows.sort();
+        layout.sockets.sort();
         layout.objects = files_below(&capture.join("objects"), &["yaml", "yml", "json"]);
         layout.gpu = files_below(&capture.join("gpu"), &["prom"]);
-        if layout.flows.is_empty() {
+        if layout.flows.is_empty() && layout.sockets.is_empty() {
             return Err(CaptureError::Empty { path: capture.to_owned() });
         }
         Ok(layout)

@@ -95,7 +95,10 @@ fn one<'a>(context: &JobContext<'a>, trouble: &Trouble, evaluator: &mut Evaluato
         Attribution { kind: trouble.cause(), blamed: reported(trouble), notes: BTreeSet::new() };
     let class = trouble.streak.reason().map_or(DropClass::Unknown, DropReason::class);
     let policy_like = match trouble.blocked {
-        Blocked::Denied => matches!(class, DropClass::Policy | DropClass::ExplicitDeny | DropClass::Unknown),
+        Blocked::Denied => matches!(
+            class,
+            DropClass::Policy | DropClass::ExplicitDeny | DropClass::Filtered | DropClass::Unknown
+        ),
         Blocked::Unanswered => true,
         Blocked::Refused => false,
     };

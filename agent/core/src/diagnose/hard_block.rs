@@ -9,14 +9,14 @@ use crate::drop_reason::{DropClass, DropReason};
 use crate::facts::Protocol;
 use crate::history::{Blocked, PairHistory, Streak};
 use crate::ledger::window::{Span, join};
-use crate::ledger::{PairKey, PortClass};
+use crate::ledger::{PairKey, PortClass, Traffic};
 use crate::report::{Cause, CauseKind, FindingReport, FindingState, PairReport, PortsReport, Symptom};
 
 use crate::time::Timestamp;
 
 use super::attribution::{self, Attribution};
 use super::context::JobContext;
-use super::{health, mend, sentence};
+use super::{distance, health, mend, sentence};
 
 /// Another ephemeral port's success clears a failing one only when that one has been quiet for so long: a policy
 /// that opens part of the range lets some connections through while the others go on failing.
@@ -56,7 +56,9 @@ impl Trouble {
             (_, Blocked::Denied) => match self.streak.reason().map(DropReason::class) {
                 Some(DropClass::Policy | DropClass::Authentication) => CauseKind::Policy,
                 Some(DropClass::ExplicitDeny) => CauseKind::ExplicitDeny,
-                Some(DropClass::Unknown | DropClass::NotAFailure) | None => CauseKind::Unknown,
+                Some(DropClass::Unknown | DropClass::Filtered | DropClass::NotAFailure) | None => {
+                    CauseKind::Unknown
+                }
                 Some(_) => CauseKind::DatapathFault,
             },
         }
@@ -169,6 +171,8 @@ fn finding(
         pairs: pairs(context, troubles),
         evidence: evidence(context, state, troubles).into_iter().chain(notes).collect(),
         remedies: mend::remedies(context, Symptom::HardBlock, state, cause, troubles),
+        rtt: None,
+        cost: None,
     }
 }
 
@@ -199,21 +203,42 @@ fn pairs(context: &JobContext<'_>, troubles: &[Trouble]) -> Vec<PairReport> {
             // What was refused was not dropped; where unanswered packets went is not known.
             let counted = of.iter().filter(|t| t.blocked != Blocked::Unanswered);
             let counted: Vec<u64> = counted.map(|t| t.streak.all_denied().drops).collect();
+            let carried = carried(context, &of);
             PairReport {
                 src,
                 dst,
                 protocol: main.map_or("TCP", |t| t.key.protocol.name()),
                 port: (class == PortClass::Fixed && ports.len() == 1).then_some(min),
                 ports: PortsReport { class, min, max, distinct: ports.len() },
-                app: "unknown",
+                app: carried.as_ref().map_or("unknown", distance::app),
                 attempts: Some(of.iter().map(|t| t.failed()).sum()),
                 drops: (!counted.is_empty()).then(|| counted.iter().sum()),
-                bytes: None,
-                rtt_ms_p50: None,
+                bytes: carried.as_ref().map(distance::bytes),
+                rtt_ms_p50: carried.as_ref().and_then(|c| c.rtt.quantile(500)).map(distance::milliseconds),
                 direction: main.and_then(|t| t.streak.direction()),
             }
         })
         .collect()
+}
+
+/// What the connections of one entry carried; `None` when nothing measures that at either end.
+fn carried(context: &JobContext<'_>, of: &[&Trouble]) -> Option<Traffic> {
+    let measured = of.iter().any(|trouble| {
+        let dst = match trouble.key.dst {
+            Peer::Member(pod) => Some(pod),
+            _ => None,
+        };
+        [Some(trouble.key.src), dst].into_iter().flatten().any(|pod| distance::measured(context, pod))
+    });
+    let mut traffic = Traffic::default();
+    for trouble in of {
+        let place = context.pairs.binary_search_by_key(&trouble.key, |(key, _)| *key).ok();
+        let history = place.and_then(|place| context.pairs.get(place));
+        if let Some(carried) = history.and_then(|(_, history)| history.carried.as_deref()) {
+            traffic.add(&carried.total);
+        }
+    }
+    measured.then_some(traffic)
 }
 
 /// What is known of connections between these pods that succeeded.
@@ -256,9 +281,6 @@ fn evidence(context: &JobContext<'_>, state: FindingState, troubles: &[Trouble])
     if state != FindingState::Recovered {
         evidence.extend(health::gpu_evidence(context));
     }
-    let lost = context.coverage().lost;
-    if lost > 0 {
-        evidence.push(format!("{lost} further events were lost: the counts are lower bounds"));
-    }
+    evidence.extend(health::incomplete(context));
     evidence
 }

@@ -7,6 +7,7 @@ use crate::inventory::PodId;
 use crate::report::{GpuState, JobVerdict};
 
 use super::context::JobContext;
+use super::{distance, latency};
 
 /// Everything that keeps the job from being called healthy; empty when nothing does. That a blocked job's pods were
 /// not seen to talk is no news.
@@ -24,7 +25,7 @@ pub(super) fn unknowns(context: &JobContext<'_>, worst: Option<JobVerdict>) -> V
             .push(format!("node {node} could not be reached by the relay: what happens there is not seen"));
     }
     unknowns.extend(unseen(context).filter(|_| worst != Some(JobVerdict::HardBlock)));
-    unknowns.extend(distance(context));
+    unknowns.extend(far(context));
     if !unknowns.is_empty() {
         unknowns.extend(few_denials(context));
     }
@@ -67,12 +68,8 @@ fn unseen(context: &JobContext<'_>) -> Option<String> {
 }
 
 /// Latency and cost can be excluded only where they were measured, or where nothing crosses a zone.
-fn distance(context: &JobContext<'_>) -> Option<String> {
+fn far(context: &JobContext<'_>) -> Option<String> {
     let inventory = context.evidence.inventory;
-    let can = context.evidence.history.capabilities();
-    if can.bytes && can.rtt {
-        return None;
-    }
     let zoned_cluster = inventory.nodes().values().any(|node| node.zone.is_some());
     let nodes: BTreeSet<Option<&str>> =
         context.members().map(|id| inventory.pod(id).node.as_deref()).collect();
@@ -86,12 +83,34 @@ fn distance(context: &JobContext<'_>) -> Option<String> {
             "the zone of some of its pods is unknown, so whether they talk across zones is, too".to_owned(),
         );
     }
-    (zones.len() > 1).then(|| {
-        format!(
+    if zones.len() < 2 {
+        return None;
+    }
+    let blind: Vec<PodId> = context.members().filter(|pod| !distance::measured(context, *pod)).collect();
+    let all = blind.len() == context.members().count();
+    if all {
+        return Some(format!(
             "it runs in {}, and this source sees neither bytes nor round-trip times: latency and cost between the zones cannot be known",
             context.zones().join(" and ")
-        )
-    })
+        ));
+    }
+    // One end is enough to measure a pair: what is not seen lies between nodes of which neither is watched.
+    let unseen: BTreeSet<_> = blind.iter().map(|pod| inventory.zone_of(*pod)).collect();
+    if unseen.len() > 1 {
+        let nodes: BTreeSet<&str> =
+            blind.iter().filter_map(|pod| inventory.pod(*pod).node.as_deref()).collect();
+        return Some(format!(
+            "nothing measures bytes and round-trip times on {} of its nodes, which lie in several zones: latency and cost between them cannot be known",
+            nodes.len()
+        ));
+    }
+    latency::unknown(context)
+}
+
+/// That the counts of a finding are lower bounds.
+pub(super) fn incomplete(context: &JobContext<'_>) -> Option<String> {
+    let lost = context.coverage().lost;
+    (lost > 0).then(|| format!("{lost} further events were lost: the counts are lower bounds"))
 }
 
 /// Support from accelerators for a finding, never more.

@@ -3,8 +3,11 @@
 
 mod attribution;
 mod context;
+mod distance;
+mod egress_cost;
 mod hard_block;
 mod health;
+mod latency;
 mod mend;
 mod roles;
 mod sentence;
@@ -88,6 +91,8 @@ fn job_report(evidence: &Evidence<'_>, index: JobIndex) -> JobReport {
     let context = JobContext::new(evidence, index);
     let mut findings = hard_block::findings(&context);
     findings.extend(would_block::findings(&context));
+    findings.extend(latency::finding(&context));
+    findings.extend(egress_cost::finding(&context));
     findings.extend(zone_label::findings(&context));
     findings.sort_by_key(|f| (f.symptom.severity(), f.symptom, f.state, f.cause.kind, f.since));
     let (verdict, unknowns) = verdict(&context, &findings);

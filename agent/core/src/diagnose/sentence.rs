@@ -57,7 +57,10 @@ fn why(cause: CauseKind, troubles: &[Trouble]) -> String {
             Some(reason) => format!("the network itself drops it ({reason})"),
             None => "the network itself drops it".to_owned(),
         },
-        CauseKind::Label | CauseKind::Unknown => match reason {
+        CauseKind::Label | CauseKind::Placement | CauseKind::Unknown => match reason {
+            Some(reason) if reason.class() == DropClass::Filtered => {
+                format!("a packet filter on a node drops it ({reason})")
+            }
             Some(reason) => format!("it is dropped ({reason})"),
             None => "it is dropped, and nothing says why".to_owned(),
         },

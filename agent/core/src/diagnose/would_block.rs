@@ -37,6 +37,8 @@ pub(super) fn findings(context: &JobContext<'_>) -> Option<FindingReport> {
         pairs: audited.iter().map(|(key, history)| pair(context, key, history)).collect(),
         evidence: vec![format!("{attempts} connection attempts would have been dropped")],
         remedies: Vec::new(),
+        rtt: None,
+        cost: None,
     })
 }
 

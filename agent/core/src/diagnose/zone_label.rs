@@ -57,6 +57,8 @@ pub(super) fn findings(context: &JobContext<'_>) -> Option<FindingReport> {
         pairs: Vec::new(),
         evidence,
         remedies: mend::remedies(context, Symptom::ZoneLabelMismatch, state, CauseKind::Label, &[]),
+        rtt: None,
+        cost: None,
     })
 }
 

@@ -11,7 +11,7 @@ use crate::observation::{Direction, SourceKind};
 /// What all nodes together saw of a port in one stretch of time.
 #[derive(Clone, Default)]
 pub(super) struct PortGroup {
-    pub(super) denied: BTreeMap<Direction, Denied>,
+    pub(super) denied: BTreeMap<Option<Direction>, Denied>,
     pub(super) refused: Tally,
     /// Handshakes begun, by observer: each one's count is complete for itself.
     pub(super) opened: Vec<(ObserverId, Tally)>,
@@ -81,17 +81,15 @@ pub(super) fn by_port(
 }
 
 fn combine(views: &[View<'_, PortWindow>], owners: &Owners) -> PortGroup {
-    let mut group = PortGroup::default();
-    for (window, port) in views {
-        group.opened.push((window.observer, port.opened));
+    let mut group = PortGroup { opened: opened(views), ..PortGroup::default() };
+    for (_, port) in views {
         // Success is a fact whoever saw it; its count only says whether there was any.
         group.answered = group.answered.plus(port.answered);
     }
     let failures: Vec<View<'_, Failures>> =
         views.iter().filter_map(|(window, port)| Some((*window, port.failures.as_deref()?))).collect();
-    for direction in [Direction::Egress, Direction::Ingress] {
-        let seen = failures.iter().filter_map(|(window, f)| Some((*window, f.denied.get(&direction)?)));
-        if let Some(denied) = owned(seen.collect(), owners.of(direction)) {
+    for (direction, seen) in by_direction(&failures) {
+        if let Some(denied) = owned(seen, direction.and_then(|direction| owners.of(direction))) {
             group.denied.insert(direction, denied);
         }
     }
@@ -99,11 +97,48 @@ fn combine(views: &[View<'_, PortWindow>], owners: &Owners) -> PortGroup {
         failures.iter().map(|(window, f)| (*window, &f.audited)).filter(|(_, a)| a.attempts.span.is_some());
     group.audited = owned(audited.collect(), owners.src).unwrap_or_default();
     let refused = failures.iter().map(|(window, f)| (*window, f.refused)).filter(|(_, r)| r.span.is_some());
-    let refused: Vec<(WindowKey, Tally)> = refused.collect();
-    let by_owner = refused.iter().find(|(window, _)| Some(window.observer) == owners.src);
-    group.refused =
-        by_owner.or(refused.iter().max_by_key(|(_, r)| r.count)).map_or(Tally::default(), |(_, r)| *r);
+    let rank = |(window, refused): &(WindowKey, Tally)| {
+        (Some(window.observer) == owners.src, window.source, refused.count)
+    };
+    group.refused = refused.max_by_key(rank).map_or(Tally::default(), |(_, refused)| refused);
     group
+}
+
+/// Handshakes begun, by observer; where one looked through both kinds of source, the more exact one's count.
+fn opened(views: &[View<'_, PortWindow>]) -> Vec<(ObserverId, Tally)> {
+    let mut exact: BTreeMap<ObserverId, (SourceKind, Tally)> = BTreeMap::new();
+    for (window, port) in views.iter().filter(|(_, port)| port.opened.span.is_some()) {
+        let known = exact.entry(window.observer).or_insert((window.source, port.opened));
+        if known.0 < window.source {
+            *known = (window.source, port.opened);
+        }
+    }
+    exact.into_iter().map(|(observer, (_, opened))| (observer, opened)).collect()
+}
+
+/// Denials by direction. Where one source cannot tell the direction and another one can, they saw the same thing.
+fn by_direction<'a>(failures: &[View<'a, Failures>]) -> BTreeMap<Option<Direction>, Vec<View<'a, Denied>>> {
+    let mut seen: BTreeMap<Option<Direction>, Vec<View<'a, Denied>>> = BTreeMap::new();
+    for (window, failures) in failures {
+        for (direction, denied) in &failures.denied {
+            seen.entry(*direction).or_default().push((*window, denied));
+        }
+    }
+    if seen.len() == 2
+        && let Some(undirected) = seen.remove(&None)
+    {
+        let directed = seen.values_mut().next();
+        let same_source = |views: &Vec<View<'_, Denied>>| {
+            views.iter().any(|(window, _)| undirected.iter().any(|(other, _)| other.source == window.source))
+        };
+        match directed {
+            Some(views) if !same_source(views) => views.extend(undirected),
+            _ => {
+                seen.insert(None, undirected);
+            }
+        }
+    }
+    seen
 }
 
 /// The owner's look; where both kinds of source looked, the more exact one's counts and everybody's names.

@@ -4,21 +4,25 @@
 //! at the destination's, a connect at the source's; another node stands in only where the owner saw nothing.
 
 mod combine;
+mod listening;
 mod streak;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::inventory::{JobIndex, JobNumbers, PodId};
-use crate::ledger::window::{Denied, PairWindow, Span, Tally, Window, WindowKey, join};
-use crate::ledger::{ObserverId, PairKey, PortClass};
+use crate::ledger::window::{Denied, Listeners, PairWindow, Span, Tally, Window, WindowKey, join, listen};
+use crate::ledger::{ObserverId, PairKey, PortClass, Traffic};
 use crate::observation::{Capabilities, SourceKind};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
 use combine::PortGroup;
 pub use streak::{Blocked, Streak};
+
+/// Ports remembered for what a pair carried.
+const MAX_PORTS: usize = 512;
 
 /// A block that ended when a connection succeeded.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,6 +53,55 @@ pub struct PairHistory {
     pub answered: Tally,
     /// Packets that would have been dropped were the policy enforced.
     pub audited: Denied,
+    /// What its connections carried, where a source saw that.
+    pub carried: Option<Box<CarriedHistory>>,
+}
+
+/// What a pair's connections carried.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CarriedHistory {
+    /// All of it.
+    pub total: Traffic,
+    /// Ports that it took, the first few hundred.
+    ports: BTreeSet<u16>,
+    /// The windows of late, by their start.
+    recent: VecDeque<(Timestamp, Traffic)>,
+}
+
+impl CarriedHistory {
+    /// What was carried in windows that began at `since` or later, of those of late.
+    #[must_use]
+    pub fn since(&self, since: Timestamp) -> Traffic {
+        let mut traffic = Traffic::default();
+        for (_, of_window) in self.recent.iter().filter(|(start, _)| *start >= since) {
+            traffic.add(of_window);
+        }
+        traffic
+    }
+
+    /// The ports that were called, sorted.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        self.ports.iter().copied().collect()
+    }
+
+    fn took(&mut self, port: u16) {
+        if port != 0 && self.ports.len() < MAX_PORTS {
+            self.ports.insert(port);
+        }
+    }
+
+    fn add(&mut self, start: Timestamp, traffic: &Traffic, settings: &Settings) {
+        self.total.add(traffic);
+        match self.recent.back_mut() {
+            Some((last, of_window)) if *last == start => of_window.add(traffic),
+            _ => self.recent.push_back((start, traffic.clone())),
+        }
+        let old = start.minus(settings.recent + settings.window);
+        while self.recent.front().is_some_and(|(start, _)| *start < old) {
+            self.recent.pop_front();
+        }
+    }
 }
 
 /// What one node reported over all.
@@ -62,6 +115,8 @@ pub struct ObserverHistory {
     pub overflow: u64,
     /// When.
     pub span: Option<Span>,
+    /// Kinds of source through which it reported events.
+    pub sources: Vec<SourceKind>,
 }
 
 /// The story of everything.
@@ -73,6 +128,8 @@ pub struct History {
     pub observers: BTreeMap<ObserverId, ObserverHistory>,
     /// Events whose job is known, but not the pod.
     pub ambiguous: BTreeMap<JobIndex, u64>,
+    /// Host-network pods that were seen to accept connections.
+    pub listeners: Listeners,
     /// Kinds of source that reported.
     pub sources: Vec<SourceKind>,
     /// From the first to the last event.
@@ -91,9 +148,16 @@ impl History {
         let mut of_pair: BTreeMap<PairKey, Vec<(WindowKey, &PairWindow)>> = BTreeMap::new();
         for (key, window) in group {
             self.note(key, window);
-            for (pair, seen) in &window.pairs {
+        }
+        let named = listening::name(group, &self.listeners);
+        for (key, window) in group {
+            let known = window.pairs.iter().filter(|(pair, _)| !listening::may_be_named(pair));
+            for (pair, seen) in known {
                 of_pair.entry(*pair).or_default().push((*key, seen));
             }
+        }
+        for (key, pair, seen) in &named {
+            of_pair.entry(*pair).or_default().push((*key, seen));
         }
         for (pair, views) in of_pair {
             self.pairs.entry(pair).or_default().add(&pair, &views, settings, node_of);
@@ -106,6 +170,14 @@ impl History {
         observer.lost = observer.lost.saturating_add(window.counts.lost);
         observer.overflow += window.counts.overflow;
         observer.span = join(observer.span, window.span);
+        if window.counts.events > 0
+            && let Err(place) = observer.sources.binary_search(&key.source)
+        {
+            observer.sources.insert(place, key.source);
+        }
+        for (place, listener) in &window.listeners {
+            listen(&mut self.listeners, *place, *listener);
+        }
         self.span = join(self.span, window.span);
         for (job, count) in &window.ambiguous {
             *self.ambiguous.entry(*job).or_default() += count;
@@ -135,6 +207,14 @@ impl PairHistory {
         settings: &Settings,
         node_of: &dyn Fn(PodId) -> Option<ObserverId>,
     ) {
+        for (window, seen) in views {
+            for traffic in seen.traffic.iter().flat_map(|by_port| by_port.values()) {
+                self.carried.get_or_insert_default().add(window.start, traffic, settings);
+            }
+        }
+        if let Some(carried) = &mut self.carried {
+            views.iter().flat_map(|(_, seen)| &seen.ports).for_each(|(port, _)| carried.took(*port));
+        }
         for (port, group) in combine::by_port(key, views, node_of) {
             self.answered = self.answered.plus(group.answered);
             self.audited.add(&group.audited);

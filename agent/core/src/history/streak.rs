@@ -25,8 +25,8 @@ pub enum Blocked {
 /// Failures since the last success.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Streak {
-    /// Dropped, by direction.
-    pub denied: BTreeMap<Direction, Denied>,
+    /// Dropped, by direction where it is known.
+    pub denied: BTreeMap<Option<Direction>, Denied>,
     /// Answered with a reset.
     pub refused: Tally,
     /// Handshakes begun, by observer. Never joined over observers: their clocks differ by more than a grace.
@@ -99,7 +99,7 @@ impl Streak {
         self.denied
             .iter()
             .max_by_key(|(direction, denied)| (denied.drops, std::cmp::Reverse(**direction)))
-            .map(|(d, _)| *d)
+            .and_then(|(direction, _)| *direction)
     }
 
     /// The reason most packets were dropped for.

@@ -39,7 +39,7 @@ fn story_of(events: &[(u64, char)], reason: DropReason) -> PortHistory {
             enter(&mut port, second(*at), *what, reason);
         }
         let mut window = Window::default();
-        window.pairs.insert(key, PairWindow { ports: vec![(9999, port)] });
+        window.pairs.insert(key, PairWindow { ports: vec![(9999, port)], traffic: None });
         let at = WindowKey { start: second(start), observer: ObserverId(1), source: SourceKind::Hubble };
         history.add(&[(at, &window)], &settings(), &|_| Some(ObserverId(1)));
     }
@@ -53,7 +53,7 @@ fn enter(port: &mut PortWindow, at: Timestamp, what: char, reason: DropReason) {
         'r' => port.failures.get_or_insert_with(Box::<Failures>::default).refused.add(at, 1),
         _ => {
             let failures = port.failures.get_or_insert_with(Box::<Failures>::default);
-            let denied = failures.denied.entry(Direction::Egress).or_default();
+            let denied = failures.denied.entry(Some(Direction::Egress)).or_default();
             denied.attempts.add(at, 1);
             denied.drops += 1;
             *denied.reasons.entry(reason).or_default() += 1;
@@ -134,7 +134,7 @@ fn the_owner_of_a_fact_counts_it() {
             enter(&mut port, second(s), 'd', DropReason::POLICY_DENIED);
         }
         let mut window = Window::default();
-        window.pairs.insert(key, PairWindow { ports: vec![(9999, port)] });
+        window.pairs.insert(key, PairWindow { ports: vec![(9999, port)], traffic: None });
         window
     };
     let at = |observer, source| WindowKey { start: second(0), observer: ObserverId(observer), source };

@@ -1,22 +1,17 @@
 //! From packets to attempts: an attempt is one handshake, however often its SYN is sent again, and a denial is
 //! one drop, though the datapath tells it twice (policy verdict and drop). Who opened a connection is decided
-//! here. Entries live for one to two [`GENERATION`]s of silence; the longest pause between two SYNs of one
-//! handshake is 64 s (Linux, tcp_syn_retries 6).
+//! here.
 
 use std::hash::BuildHasher;
-use std::time::Duration;
 
 use crate::attribute::{Ends, Peer, Sighting};
 use crate::drop_reason::DropClass;
 use crate::facts::Protocol;
-use crate::inventory::FastMap;
-use crate::observation::{ConnectionState, Direction, EventKind, Verdict};
-use crate::time::Timestamp;
+use crate::observation::{ConnectionState, EventKind, Verdict};
 
 use super::observer::ObserverId;
+use super::recent::Recently;
 use super::window::{Denied, PairKey, PortClass, PortWindow, Window};
-
-const GENERATION: Duration = Duration::from_secs(75);
 
 #[derive(Clone, Copy, Default)]
 struct Handshake {
@@ -41,17 +36,14 @@ struct Conversation {
 }
 
 pub(super) struct Handshakes {
-    current: FastMap<u64, Handshake>,
-    previous: FastMap<u64, Handshake>,
-    turned: Option<Timestamp>,
-    limit: usize,
+    known: Recently<Handshake>,
     hasher: foldhash::quality::FixedState,
 }
 
 impl Handshakes {
     pub(super) fn new(limit: usize) -> Self {
         let hasher = foldhash::quality::FixedState::with_seed(0x6861_6e64_7368_616b);
-        Self { current: FastMap::default(), previous: FastMap::default(), turned: None, limit, hasher }
+        Self { known: Recently::new(limit), hasher }
     }
 
     /// Enters a sighting into its window. `false`: there was no room for its pair.
@@ -63,43 +55,18 @@ impl Handshakes {
         room: usize,
     ) -> bool {
         let Some(ends) = sighting.ends else { return true };
-        self.turn(sighting.at);
+        self.known.turn(sighting.at);
         let Some(conversation) = self.orient(observer, &ends, &sighting) else { return true };
         let Some(event) = Event::of(&sighting, conversation.answer) else { return true };
         if window.pairs.len() >= room && !window.pairs.contains_key(&conversation.key) {
             return false;
         }
         let id = self.fingerprint(observer, &conversation.key, conversation.src_port, conversation.dst_port);
-        let mut handshake = self.take(id);
+        let mut handshake = self.known.get(id).unwrap_or_default();
         let pair = window.pairs.entry(conversation.key).or_default();
         let port = pair.port(conversation.dst_port);
         event.enter(&mut handshake, port, &sighting);
-        self.put(id, handshake)
-    }
-
-    fn turn(&mut self, at: Timestamp) {
-        let due = self.turned.is_none_or(|turned| at >= turned.plus(GENERATION));
-        if due {
-            self.previous = std::mem::take(&mut self.current);
-            self.turned = Some(at);
-        }
-    }
-
-    fn take(&mut self, id: u64) -> Handshake {
-        self.current.get(&id).or_else(|| self.previous.get(&id)).copied().unwrap_or_default()
-    }
-
-    fn knows(&self, id: u64) -> bool {
-        self.current.contains_key(&id) || self.previous.contains_key(&id)
-    }
-
-    /// `false`: too many handshakes are followed already; this one's next packet will look like a new attempt.
-    fn put(&mut self, id: u64, handshake: Handshake) -> bool {
-        if self.current.len() >= self.limit && !self.current.contains_key(&id) {
-            return false;
-        }
-        self.current.insert(id, handshake);
-        true
+        self.known.put(id, handshake)
     }
 
     fn fingerprint(&self, observer: ObserverId, key: &PairKey, src_port: u16, dst_port: u16) -> u64 {
@@ -139,7 +106,9 @@ impl Handshakes {
             answer: ends.pod_sent,
         };
         let (forward, backward) = if ends.pod_sent { (outward, inward) } else { (inward, outward) };
-        let known = |c: &Conversation| self.knows(self.fingerprint(observer, &c.key, c.src_port, c.dst_port));
+        let known = |c: &Conversation| {
+            self.known.get(self.fingerprint(observer, &c.key, c.src_port, c.dst_port)).is_some()
+        };
         let flags = sighting.flags;
         let answers = match sighting.is_reply {
             _ if flags.syn => flags.ack,
@@ -230,8 +199,8 @@ impl Event {
                 }
             }
             Self::Denied => {
-                let direction = sighting.direction.unwrap_or(Direction::Egress);
-                let denied = port.failures.get_or_insert_default().denied.entry(direction).or_default();
+                let denied =
+                    port.failures.get_or_insert_default().denied.entry(sighting.direction).or_default();
                 deny(handshake, denied, sighting);
                 port.opened.add(at, u64::from(!handshake.opened));
                 handshake.opened = true;

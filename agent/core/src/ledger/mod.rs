@@ -3,25 +3,31 @@
 //! so that windows of several nodes merge without counting anything twice. Must not know thresholds.
 
 mod handshake;
+mod kernel;
 mod observer;
 mod recent;
+pub mod rtt;
 #[cfg(test)]
 mod tests;
+pub mod traffic;
 pub mod window;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::attribute::Sighting;
+use crate::attribute::{KernelSighting, Sighting};
 use crate::inventory::JobNumbers;
-use crate::observation::{Flow, Loss, SourceKind};
+use crate::observation::{Drops, Flow, Loss, SocketEvent, SourceKind};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
 use handshake::Handshakes;
+use kernel::Kernel;
 use observer::{Admission, Clocks, Held};
 pub use observer::{ObserverId, Observers};
 use recent::Recent;
+pub use rtt::RttSketch;
+pub use traffic::Traffic;
 pub use window::{Counts, PairKey, PairWindow, PortClass, Window, WindowKey, WindowSet};
 
 /// Counts of everything that entered, by what became of it.
@@ -57,6 +63,7 @@ pub struct Ledger {
     clocks: Clocks,
     recent: Recent,
     handshakes: Handshakes,
+    kernel: Kernel,
     open: BTreeMap<WindowKey, Window>,
     /// Everything that starts before this is closed.
     closed_until: Timestamp,
@@ -72,6 +79,7 @@ impl Ledger {
         Self {
             clocks: Clocks::new(settings.lateness, settings.max_jump),
             handshakes: Handshakes::new(settings.max_handshakes),
+            kernel: Kernel::new(settings.max_handshakes),
             recent: Recent::default(),
             observers: Observers::default(),
             open: BTreeMap::new(),
@@ -92,20 +100,47 @@ impl Ledger {
     /// Takes an event. `concerns` is asked only when the event is new: `Ok` with whom it concerns, or `Err`
     /// with whether an end was missing from the inventory.
     pub fn flow(&mut self, flow: &Flow<'_>, concerns: impl FnOnce() -> Result<Sighting, bool>) {
+        let known = self.recent.seen(flow);
+        self.take(known, flow.observer, flow.at, flow.source, || Ok(Held::Sighting(Box::new(concerns()?))));
+    }
+
+    /// Takes a socket's step, like [`Ledger::flow`].
+    pub fn socket(
+        &mut self,
+        event: &SocketEvent<'_>,
+        concerns: impl FnOnce() -> Result<KernelSighting, bool>,
+    ) {
+        let known = self.recent.seen_step(event);
+        self.take(known, event.observer, event.at, event.source, || Ok(Held::Kernel(Box::new(concerns()?))));
+    }
+
+    /// Takes drops in aggregate, like [`Ledger::flow`]: one event, however many packets.
+    pub fn drops(&mut self, drops: &Drops<'_>, concerns: impl FnOnce() -> Result<KernelSighting, bool>) {
+        let known = self.recent.seen_drops(drops);
+        self.take(known, drops.observer, drops.last, drops.source, || {
+            Ok(Held::Kernel(Box::new(concerns()?)))
+        });
+    }
+
+    fn take(
+        &mut self,
+        known: bool,
+        observer: &str,
+        at: Timestamp,
+        source: SourceKind,
+        concerns: impl FnOnce() -> Result<Held, bool>,
+    ) {
         self.totals.received += 1;
-        if self.recent.seen(flow) {
+        if known {
             self.totals.duplicate += 1;
             return;
         }
-        let Some(observer) = self.observers.id(flow.observer) else {
+        let Some(observer) = self.observers.id(observer) else {
             self.totals.rejected += 1;
             return;
         };
-        let held = match concerns() {
-            Ok(sighting) => Held::Sighting(Box::new(sighting)),
-            Err(unresolved) => Held::Nobodys { unresolved },
-        };
-        match self.clocks.admit(observer, flow.at, held) {
+        let held = concerns().unwrap_or_else(|unresolved| Held::Nobodys { source, unresolved });
+        match self.clocks.admit(observer, at, held) {
             Admission::Process(events) => {
                 for (at, event) in events {
                     self.enter(observer, at, event);
@@ -142,31 +177,38 @@ impl Ledger {
         }
         let source = match &event {
             Held::Sighting(sighting) => sighting.source,
-            Held::Nobodys { .. } => SourceKind::Hubble,
+            Held::Kernel(sighting) => sighting.source,
+            Held::Nobodys { source, .. } => *source,
         };
         let window = self.open.entry(WindowKey { start, observer, source }).or_default();
         window.touch(at);
         window.counts.events += 1;
-        match event {
-            Held::Nobodys { unresolved } => {
+        let (job, ambiguous) = match &event {
+            Held::Sighting(sighting) => (sighting.job, sighting.ambiguous),
+            Held::Kernel(sighting) => (sighting.job, sighting.ambiguous),
+            Held::Nobodys { unresolved, .. } => {
                 self.totals.not_a_job += 1;
-                self.totals.unresolved += u64::from(unresolved);
+                self.totals.unresolved += u64::from(*unresolved);
+                return;
             }
-            Held::Sighting(sighting) => {
-                self.totals.attributed += 1;
-                if sighting.ambiguous {
-                    self.totals.ambiguous += 1;
-                    *window.ambiguous.entry(sighting.job).or_default() += 1;
-                }
-                let before = window.pairs.len();
-                let room = before + self.settings.max_pairs.saturating_sub(self.pairs_open);
-                if !self.handshakes.follow(observer, *sighting, window, room) {
-                    self.totals.overflow += 1;
-                    window.counts.overflow += 1;
-                }
-                self.pairs_open += window.pairs.len() - before;
-            }
+        };
+        self.totals.attributed += 1;
+        if ambiguous {
+            self.totals.ambiguous += 1;
+            *window.ambiguous.entry(job).or_default() += 1;
         }
+        let before = window.pairs.len();
+        let room = before + self.settings.max_pairs.saturating_sub(self.pairs_open);
+        let kept = match event {
+            Held::Sighting(sighting) => self.handshakes.follow(observer, *sighting, window, room),
+            Held::Kernel(sighting) => self.kernel.follow(observer, &sighting, window, room),
+            Held::Nobodys { .. } => true,
+        };
+        if !kept {
+            self.totals.overflow += 1;
+            window.counts.overflow += 1;
+        }
+        self.pairs_open += window.pairs.len() - before;
     }
 
     fn settle_rejections(&mut self) {

@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use crate::attribute::Sighting;
+use crate::attribute::{KernelSighting, Sighting};
 use crate::inventory::{FastMap, JobNumbers, node_name};
+use crate::observation::SourceKind;
 use crate::time::Timestamp;
 
 /// A node that reports, by the order of its first appearance.
@@ -75,7 +76,8 @@ impl Observers {
 /// An event on its way into a window.
 pub(super) enum Held {
     Sighting(Box<Sighting>),
-    Nobodys { unresolved: bool },
+    Kernel(Box<KernelSighting>),
+    Nobodys { source: SourceKind, unresolved: bool },
 }
 
 type Events = Vec<(Timestamp, Held)>;
@@ -220,11 +222,14 @@ impl Clocks {
     /// Jobs got other numbers. An event of a job that is no more is nobody's.
     pub(super) fn renumber_jobs(&mut self, jobs: &JobNumbers) {
         for (_, event) in self.clocks.values_mut().flat_map(|clock| &mut clock.held) {
-            if let Held::Sighting(sighting) = event {
-                match jobs.get(sighting.job) {
-                    Some(job) => sighting.job = job,
-                    None => *event = Held::Nobodys { unresolved: true },
-                }
+            let (job, source) = match event {
+                Held::Sighting(sighting) => (&mut sighting.job, sighting.source),
+                Held::Kernel(sighting) => (&mut sighting.job, sighting.source),
+                Held::Nobodys { .. } => continue,
+            };
+            match jobs.get(*job) {
+                Some(renumbered) => *job = renumbered,
+                None => *event = Held::Nobodys { source, unresolved: true },
             }
         }
     }

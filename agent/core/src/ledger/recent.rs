@@ -1,14 +1,57 @@
-//! Which events were told before. A stream that is resumed, a relay next to a node, two overlapping captures:
+//! What was seen of late, in fixed memory: which events were told before, and what is remembered of each connection.
+//!
+//! Which events were told before: a stream that is resumed, a relay next to a node, two overlapping captures:
 //! the same event (node, time, ends, kind) counts once. Memory is fixed: fingerprints of the newest events.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::time::Duration;
 
-use crate::inventory::node_name;
-use crate::observation::{Flow, Loss, Verdict};
+use crate::inventory::{FastMap, node_name};
+use crate::observation::{Carried, Drops, End, Flow, Loss, SocketEvent, SocketStep, Verdict};
+use crate::time::Timestamp;
 
 /// How many of the newest events are remembered. At 16 bytes or so each, about 8 MiB when full.
 const REMEMBERED: usize = 1 << 18;
+
+/// Entries of [`Recently`] live for one to two of these in silence; the longest pause between two SYNs of one handshake
+/// is 64 s (Linux, tcp_syn_retries 6).
+const GENERATION: Duration = Duration::from_secs(75);
+
+/// What is remembered by fingerprint until it has not been touched for a while.
+pub(super) struct Recently<V> {
+    current: FastMap<u64, V>,
+    previous: FastMap<u64, V>,
+    turned: Option<Timestamp>,
+    limit: usize,
+}
+
+impl<V: Copy> Recently<V> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { current: FastMap::default(), previous: FastMap::default(), turned: None, limit }
+    }
+
+    pub(super) fn turn(&mut self, at: Timestamp) {
+        let due = self.turned.is_none_or(|turned| at >= turned.plus(GENERATION));
+        if due {
+            self.previous = std::mem::take(&mut self.current);
+            self.turned = Some(at);
+        }
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<V> {
+        self.current.get(&id).or_else(|| self.previous.get(&id)).copied()
+    }
+
+    /// `false`: too many are remembered already.
+    pub(super) fn put(&mut self, id: u64, value: V) -> bool {
+        if self.current.len() >= self.limit && !self.current.contains_key(&id) {
+            return false;
+        }
+        self.current.insert(id, value);
+        true
+    }
+}
 
 pub(super) struct Recent {
     seen: std::collections::HashSet<u64, foldhash::fast::RandomState>,
@@ -43,6 +86,36 @@ impl Recent {
         self.remember(fingerprint)
     }
 
+    /// Remembers a socket's step; whether it had been seen before.
+    pub(super) fn seen_step(&mut self, event: &SocketEvent<'_>) -> bool {
+        let mut h = self.hasher.build_hasher();
+        (node_name(event.observer), event.at, event.opener, event.source).hash(&mut h);
+        (address(&event.local), address(&event.remote)).hash(&mut h);
+        let counters = |of: &Carried| (of.sent, of.received, of.retransmitted, of.rtt);
+        match &event.step {
+            SocketStep::Opening => 1_u8.hash(&mut h),
+            SocketStep::Retried => 2_u8.hash(&mut h),
+            SocketStep::Established => 3_u8.hash(&mut h),
+            SocketStep::Refused => 4_u8.hash(&mut h),
+            SocketStep::GaveUp => 5_u8.hash(&mut h),
+            SocketStep::Recognised(app) => (6_u8, app).hash(&mut h),
+            SocketStep::Carried(carried) => (7_u8, counters(carried)).hash(&mut h),
+            SocketStep::Closed(carried) => (8_u8, counters(carried)).hash(&mut h),
+        }
+        let fingerprint = h.finish();
+        self.remember(fingerprint)
+    }
+
+    /// Remembers drops; whether they had been told before.
+    pub(super) fn seen_drops(&mut self, drops: &Drops<'_>) -> bool {
+        let mut h = self.hasher.build_hasher();
+        (node_name(drops.observer), drops.first, drops.last, drops.source, drops.protocol).hash(&mut h);
+        (address(&drops.src), address(&drops.dst), drops.what, drops.reason).hash(&mut h);
+        (drops.direction, drops.packets, drops.attempts).hash(&mut h);
+        let fingerprint = h.finish();
+        self.remember(fingerprint)
+    }
+
     fn remember(&mut self, fingerprint: u64) -> bool {
         if !self.seen.insert(fingerprint) {
             return true;
@@ -71,4 +144,9 @@ impl Recent {
         verdict.hash(&mut h);
         h.finish()
     }
+}
+
+/// Two pods may share an address, not a UID.
+fn address<'a>(end: &End<'a>) -> (Option<std::net::IpAddr>, u16, Option<&'a str>) {
+    (end.ip, end.port, end.uid)
 }

@@ -3,7 +3,9 @@
 //! what makes merging commutative, associative and idempotent.
 
 use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use crate::attribute::{Peer, ReportedPolicy};
 use crate::drop_reason::DropReason;
@@ -13,9 +15,13 @@ use crate::observation::{Direction, SourceKind};
 use crate::time::Timestamp;
 
 use super::observer::ObserverId;
+use super::traffic::Traffic;
 
 /// Ports remembered one by one for a pair in a window; what comes beyond is kept under port 0.
 const MAX_PORTS: usize = 64;
+
+/// Listeners remembered for a window, and over all.
+const MAX_LISTENERS: usize = 16_384;
 
 /// Whose look at which stretch of time. Ordered by time first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -111,8 +117,8 @@ impl Denied {
 /// What went wrong on a port; boxed, for most ports nothing ever does.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Failures {
-    /// Dropped, by direction.
-    pub denied: BTreeMap<Direction, Denied>,
+    /// Dropped, by direction where it is known.
+    pub denied: BTreeMap<Option<Direction>, Denied>,
     /// Handshakes answered with a reset.
     pub refused: Tally,
     /// Passed, but would have been dropped were the policy enforced.
@@ -158,9 +164,46 @@ pub struct PairKey {
 pub struct PairWindow {
     /// By port, sorted; port 0 holds what was beyond the cap.
     pub ports: Vec<(u16, PortWindow)>,
+    /// What its connections carried: together under 0, and by port where the peer is one of several that share an
+    /// address. Boxed, for a source that sees no bytes has none.
+    pub traffic: Option<Box<BTreeMap<u16, Traffic>>>,
+}
+
+/// Who listens at an address that several pods share.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Listener {
+    /// When it was last seen to accept a connection.
+    pub at: Timestamp,
+    /// The pod.
+    pub pod: PodId,
+    /// What kind of port it is.
+    pub class: PortClass,
+}
+
+/// Who listens where, on addresses that several pods share.
+pub type Listeners = BTreeMap<(IpAddr, u16), Listener>;
+
+/// Remembers a listener; of two for one place the later one is believed, of a full list nothing is forgotten.
+pub fn listen(listeners: &mut Listeners, place: (IpAddr, u16), listener: Listener) {
+    let full = listeners.len() >= MAX_LISTENERS;
+    match listeners.entry(place) {
+        Entry::Occupied(mut known) => *known.get_mut() = (*known.get()).max(listener),
+        Entry::Vacant(_) if full => {}
+        Entry::Vacant(free) => {
+            free.insert(listener);
+        }
+    }
 }
 
 impl PairWindow {
+    /// What connections to this port of `peer` carried.
+    pub fn traffic(&mut self, peer: Peer, port: u16) -> &mut Traffic {
+        let by_port = self.traffic.get_or_insert_default();
+        let alone = matches!(peer, Peer::SharedAddress(_))
+            && (by_port.len() < MAX_PORTS || by_port.contains_key(&port));
+        by_port.entry(if alone { port } else { 0 }).or_default()
+    }
+
     /// The entry for a port.
     pub fn port(&mut self, port: u16) -> &mut PortWindow {
         let port = match self.ports.binary_search_by_key(&port, |(p, _)| *p) {
@@ -196,6 +239,8 @@ pub struct Window {
     pub pairs: FastMap<PairKey, PairWindow>,
     /// Events whose job is known, but not the pod, by job.
     pub ambiguous: BTreeMap<JobIndex, u64>,
+    /// Host-network pods that were seen to accept connections.
+    pub listeners: Listeners,
     /// What it counts.
     pub counts: Counts,
     /// First and last event.
@@ -218,6 +263,7 @@ impl Window {
         let quick = self.counts.cmp(&other.counts).then_with(|| self.span.cmp(&other.span));
         quick
             .then_with(|| self.ambiguous.cmp(&other.ambiguous))
+            .then_with(|| self.listeners.cmp(&other.listeners))
             .then_with(|| sorted(self).cmp(&sorted(other)))
     }
 }
@@ -238,10 +284,10 @@ impl WindowSet {
     /// Adds a look at a window; of two looks at the same one the later one stays.
     pub fn insert(&mut self, key: WindowKey, window: Window) {
         match self.windows.entry(key) {
-            std::collections::btree_map::Entry::Vacant(place) => {
+            Entry::Vacant(place) => {
                 place.insert(window);
             }
-            std::collections::btree_map::Entry::Occupied(mut place) => {
+            Entry::Occupied(mut place) => {
                 if place.get().compare(&window) == Ordering::Less {
                     place.insert(window);
                 }
