@@ -7,6 +7,7 @@ mod bench;
 mod command;
 mod demo;
 mod golden;
+mod lab;
 mod setup;
 mod test;
 mod tidy;
@@ -43,6 +44,20 @@ enum Task {
     Tidy,
     /// Measures.
     Bench(bench::Arguments),
+    /// Plays scenarios on this machine's kernel, as root: real traffic, really broken.
+    Lab(lab::Arguments),
+    /// The wire between the lab's zones.
+    #[command(hide = true)]
+    LabWire,
+    /// A member of the lab's training job.
+    #[command(hide = true)]
+    LabMember(lab::member::Arguments),
+    /// Removes a lab's traces when its process is gone.
+    #[command(hide = true)]
+    LabJanitor {
+        /// The lab's run.
+        run: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -64,6 +79,10 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Task::Golden(arguments) => golden::run(&root, &arguments)?,
         Task::Tidy => tidy::run(&root)?,
         Task::Bench(arguments) => bench::run(&root, &arguments)?,
+        Task::Lab(arguments) => return lab::run(&root, &arguments),
+        Task::LabWire => lab::wire()?,
+        Task::LabMember(arguments) => lab::member::run(&arguments)?,
+        Task::LabJanitor { run } => lab::janitor(&run)?,
     }
     Ok(ExitCode::SUCCESS)
 }

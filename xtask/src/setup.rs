@@ -22,6 +22,8 @@ pub(crate) enum Purpose {
     Supply,
     /// Steady numbers from `cargo xtask bench`.
     Bench,
+    /// `cargo xtask lab`.
+    Lab,
 }
 
 /// Something that must be on the machine.
@@ -51,7 +53,7 @@ enum Install {
     Cargo { package: &'static str, version: &'static str },
 }
 
-const REQUIREMENTS: [Requirement; 6] = [
+const REQUIREMENTS: [Requirement; 11] = [
     Requirement {
         name: "git",
         probe: Probe { program: "git", arguments: &["--version"], says: "git version" },
@@ -93,6 +95,41 @@ const REQUIREMENTS: [Requirement; 6] = [
         install: Install::System { package: "util-linux" },
         purpose: Purpose::Bench,
         needed_for: "pinning a measurement to one core",
+    },
+    Requirement {
+        name: "ip",
+        probe: Probe { program: "ip", arguments: &["-Version"], says: "iproute2" },
+        install: Install::System { package: "iproute2" },
+        purpose: Purpose::Lab,
+        needed_for: "the lab's network namespaces",
+    },
+    Requirement {
+        name: "tc",
+        probe: Probe { program: "tc", arguments: &["-Version"], says: "iproute2" },
+        install: Install::System { package: "iproute2" },
+        purpose: Purpose::Lab,
+        needed_for: "the lab's programs on interfaces",
+    },
+    Requirement {
+        name: "ss",
+        probe: Probe { program: "ss", arguments: &["-Version"], says: "iproute2" },
+        install: Install::System { package: "iproute2" },
+        purpose: Purpose::Lab,
+        needed_for: "a second look at the lab's sockets",
+    },
+    Requirement {
+        name: "nft",
+        probe: Probe { program: "nft", arguments: &["--version"], says: "nftables" },
+        install: Install::System { package: "nftables" },
+        purpose: Purpose::Lab,
+        needed_for: "the lab's packet filters",
+    },
+    Requirement {
+        name: "nsenter",
+        probe: Probe { program: "nsenter", arguments: &["--version"], says: "util-linux" },
+        install: Install::System { package: "util-linux" },
+        purpose: Purpose::Lab,
+        needed_for: "running the lab's processes in their namespaces",
     },
 ];
 
