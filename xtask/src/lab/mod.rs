@@ -21,9 +21,11 @@ mod scenario;
 mod ss;
 mod stage;
 mod tc;
+mod troupe;
 mod verdict;
 mod wire;
 mod wire_end;
+mod witness;
 
 use std::collections::VecDeque;
 use std::fs;

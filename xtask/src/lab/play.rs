@@ -1,19 +1,17 @@
 //! Playing a scenario, from an empty machine to its verdict: build, break, run, look, mend, look again, compare.
 //! Enters: a scenario; leaves: its verdict. Waits for conditions, never for time to pass.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::agent::{self, Agent, Places};
 use super::breaker::Breaker;
 use super::cast::{Cast, Pod};
-use super::compare::{self, Evidence};
+use super::compare;
 use super::host::{run, wait_for, write_whole};
 use super::lease::Lease;
 use super::member::truth::Truth;
@@ -22,8 +20,10 @@ use super::objects::Objects;
 use super::scenario::{AgentStart, Breach, How, Job, Scenario};
 use super::ss;
 use super::stage::Stage;
+use super::troupe::Troupe;
 use super::verdict::Notes;
 use super::wire_end::Wire;
+use super::witness::{self, Evidence};
 
 /// For what takes a second on an idle machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -31,9 +31,6 @@ const SOON: Duration = Duration::from_secs(60);
 const AT_WORK: u64 = 8;
 /// Steps that give a steady picture of round-trip times.
 const STEADY: u64 = 24;
-/// Gentle on two cores: 128 KiB four times a second.
-const BUFFER: &str = "131072";
-const PERIOD_MS: &str = "250";
 /// Failed connects that show a closed way.
 const FAILURES: u64 = 3;
 
@@ -45,11 +42,6 @@ pub(super) struct Props<'a> {
     pub(super) directory: &'a Path,
 }
 
-struct Member<'a> {
-    pod: &'a Pod,
-    process: Child,
-}
-
 struct Play<'a> {
     scenario: &'a Scenario,
     props: &'a Props<'a>,
@@ -59,7 +51,7 @@ struct Play<'a> {
     objects: Objects,
     wire: Wire,
     agent: Option<Agent>,
-    members: Vec<Member<'a>>,
+    troupe: Troupe<'a>,
     evidence: Evidence,
     notes: &'a mut Notes,
 }
@@ -96,7 +88,7 @@ pub(super) fn play(
         objects,
         wire,
         agent: None,
-        members: Vec::new(),
+        troupe: Troupe::new(&cast, &network, &stage, props.directory),
         evidence: Evidence::default(),
         notes,
     };
@@ -123,28 +115,31 @@ impl<'a> Play<'a> {
             self.blocked(breach)?;
             self.mend(breach, breaker)?;
         }
-        let live = self.live();
+        let live = self.troupe.jobs();
         for job in &live {
-            self.wait_steps(job, AT_WORK)?;
+            self.troupe.wait_steps(job, AT_WORK)?;
         }
         if self.scenario.agent == AgentStart::Late {
-            self.evidence.before_agent = self.truths()?;
+            self.evidence.before_agent = self.troupe.truths()?;
             self.start_agent()?;
-            self.evidence.after_agent = self.truths()?;
+            self.evidence.after_agent = self.troupe.truths()?;
         }
+        let mut goals = Vec::new();
         for job in &live {
-            let now = self.slowest(job)?.unwrap_or_default();
-            self.wait_steps(job, now + STEADY)?;
+            goals.push((job, self.troupe.slowest(job)?.unwrap_or_default() + STEADY));
+        }
+        for (job, steps) in goals {
+            self.troupe.wait_steps(job, steps)?;
         }
         self.look_at_sockets()?;
-        compare::workload(&self.truths()?, &live, self.cast, self.notes);
+        compare::workload(&self.troupe.truths()?, &live, self.cast, self.notes);
         self.settled(breaker.is_some())?;
         for job in &live {
             self.stop_job(job)?;
         }
         self.evidence.wire = self.wire.counts()?;
         let report = self.finish()?;
-        compare::end(self.scenario, self.cast, &self.evidence, self.notes);
+        witness::end(self.scenario, self.cast, &self.evidence, self.notes);
         Ok(report)
     }
 
@@ -180,8 +175,8 @@ impl<'a> Play<'a> {
     fn start_job(&mut self, job: &'a Job) -> Result<()> {
         let heirs = job.members.iter().enumerate().filter_map(|(rank, seat)| Some((rank, seat.address_of?)));
         for (rank, (other, other_rank)) in heirs.collect::<Vec<_>>() {
-            self.wait_steps(other, STEADY)?;
-            compare::workload(&self.truths()?, &[other], self.cast, self.notes);
+            self.troupe.wait_steps(other, STEADY)?;
+            compare::workload(&self.troupe.truths()?, &[other], self.cast, self.notes);
             self.stop_job(other)?;
             self.objects.finish(self.cast, other);
             let dead = self.cast.member(other, other_rank).context("nobody to inherit from")?;
@@ -196,23 +191,9 @@ impl<'a> Play<'a> {
         let late = self.scenario.breach.as_ref().filter(|b| b.how == How::NoListener && b.job == job.name);
         for pod in self.cast.job(job.name) {
             if pod.rank > 0 || late.is_none() {
-                self.start_member(pod)?;
+                self.troupe.start(pod)?;
             }
         }
-        Ok(())
-    }
-
-    fn start_member(&mut self, pod: &'a Pod) -> Result<()> {
-        let netns = self.network.pod(self.cast, pod)?;
-        let program = std::env::current_exe().context("where is this program?")?;
-        let mut command = self.stage.pod(pod, &netns, &program.to_string_lossy())?;
-        command.args(["lab-member", "--name", &pod.name]);
-        command.args(["--rank", &pod.rank.to_string(), "--world", &pod.world.to_string()]);
-        command.args(["--bind", &pod.ip.to_string(), "--master", &pod.master.to_string()]);
-        command.args(["--buffer", BUFFER, "--period", PERIOD_MS]);
-        command.arg("--truth").arg(self.truth_path(pod)).arg("--stop").arg(self.stop_path(pod.job));
-        let process = command.spawn().with_context(|| format!("{} does not start", pod.name))?;
-        self.members.push(Member { pod, process });
         Ok(())
     }
 
@@ -225,14 +206,14 @@ impl<'a> Play<'a> {
         };
         wait_for("the workload to notice the block", SOON, || {
             for pod in &from {
-                let truth = Truth::read(&self.truth_path(pod))?;
+                let truth = self.troupe.truth(pod)?;
                 if truth.is_none_or(|truth| failures(&truth) < FAILURES) {
                     return Ok(None);
                 }
             }
             Ok(Some(()))
         })?;
-        let truths = self.truths()?;
+        let truths = self.troupe.truths()?;
         compare::closed(&truths, breach, self.cast, self.notes);
         let Some(agent) = &self.agent else { return Ok(()) };
         let mut last = None;
@@ -278,7 +259,7 @@ impl<'a> Play<'a> {
         self.objects.write(self.cast)?;
         if breach.how == How::NoListener {
             let master = self.cast.member(breach.job, 0).context("no master")?;
-            self.start_member(master)?;
+            self.troupe.start(master)?;
         }
         Ok(())
     }
@@ -306,36 +287,21 @@ impl<'a> Play<'a> {
 
     fn look_at_sockets(&mut self) -> Result<()> {
         for pod in &self.cast.pods {
-            if self.members.iter().any(|member| member.pod.uid == pod.uid) {
+            if self.troupe.plays(pod) {
                 self.evidence.sockets.extend(ss::look(&self.network.pod(self.cast, pod)?)?);
             }
         }
         Ok(())
     }
 
-    /// Ends a job, and waits until its members have ended by themselves.
+    /// Ends a job, and keeps what its members did.
     fn stop_job(&mut self, job: &str) -> Result<()> {
-        fs::write(self.stop_path(job), "")?;
-        let mut failed = Vec::new();
-        for member in self.members.iter_mut().filter(|member| member.pod.job == job) {
-            let name = &member.pod.name;
-            let status = wait_for("a member to end", SOON, || Ok(member.process.try_wait()?))
-                .with_context(|| name.clone())?;
-            if !status.success() {
-                failed.push(format!("{name} ({status})"));
-            }
-        }
-        self.evidence.truths.extend(
-            self.truths()?
-                .into_iter()
-                .filter(|(pod, _)| self.cast.job(job).any(|member| member.name == *pod)),
-        );
-        self.members.retain(|member| member.pod.job != job);
-        self.notes.check(
-            "members ended in order",
-            failed.is_empty(),
-            format!("{job}: {} failed", failed.join(", ")),
-        );
+        let failed = self.troupe.stop(job)?;
+        let detail = if failed.is_empty() { job.to_owned() } else { format!("{job}: {}", failed.join(", ")) };
+        self.notes.check("members ended in order", failed.is_empty(), detail);
+        let truths = self.troupe.truths()?;
+        let of_job = |pod: &String| self.cast.job(job).any(|member| member.name == *pod);
+        self.evidence.truths.extend(truths.into_iter().filter(|(pod, _)| of_job(pod)));
         Ok(())
     }
 
@@ -346,7 +312,7 @@ impl<'a> Play<'a> {
         let (directory, capture) = (self.props.directory, self.props.directory.join("capture"));
         // What is missing after that is told by the comparison.
         let _ = wait_for("the last bytes", Duration::from_secs(10), || {
-            Ok(compare::bytes_are_there(&capture, &self.evidence).then_some(()))
+            Ok(witness::bytes_are_there(&capture, &self.evidence).then_some(()))
         });
         let report = agent.report()?;
         let status = agent.stop()?;
@@ -362,58 +328,5 @@ impl<'a> Play<'a> {
         compare::reported_drops(&report, self.scenario, &self.evidence, self.notes);
         self.evidence.capture = Some(capture);
         Ok(Some(report))
-    }
-
-    /// Jobs that run.
-    fn live(&self) -> Vec<&'static str> {
-        let mut jobs: Vec<&'static str> = self.members.iter().map(|member| member.pod.job).collect();
-        jobs.sort_unstable();
-        jobs.dedup();
-        jobs
-    }
-
-    fn truths(&self) -> Result<BTreeMap<String, Truth>> {
-        let mut truths = BTreeMap::new();
-        for pod in &self.cast.pods {
-            if let Some(truth) = Truth::read(&self.truth_path(pod))? {
-                truths.insert(pod.name.clone(), truth);
-            }
-        }
-        Ok(truths)
-    }
-
-    /// The steps of the member that has done the fewest; `None` when not all have begun.
-    fn slowest(&self, job: &str) -> Result<Option<u64>> {
-        let mut least = None;
-        for pod in self.cast.job(job) {
-            let Some(truth) = Truth::read(&self.truth_path(pod))? else { return Ok(None) };
-            if let Some(error) = truth.error {
-                bail!("{} failed: {error}", pod.name);
-            }
-            least = Some(least.map_or(truth.steps, |least: u64| least.min(truth.steps)));
-        }
-        Ok(least)
-    }
-
-    fn wait_steps(&mut self, job: &str, steps: u64) -> Result<()> {
-        for member in &mut self.members {
-            let ended = member.process.try_wait()?;
-            ensure!(
-                ended.is_none(),
-                "{} has ended; see {}",
-                member.pod.name,
-                self.stage.log(&member.pod.name).display()
-            );
-        }
-        let what = format!("{job} to do {steps} steps");
-        wait_for(&what, SOON, || Ok(self.slowest(job)?.filter(|done| *done >= steps))).map(drop)
-    }
-
-    fn truth_path(&self, pod: &Pod) -> PathBuf {
-        self.props.directory.join("truth").join(format!("{}.json", pod.name))
-    }
-
-    fn stop_path(&self, job: &str) -> PathBuf {
-        self.props.directory.join("truth").join(format!("{job}.stop"))
     }
 }

@@ -25,6 +25,8 @@ const QUEUE: usize = 8192;
 /// An Ethernet frame of the usual size, with room to spare.
 const FRAME: usize = 2048;
 const PER_MILLION: u64 = 1_000_000;
+/// A sleep takes at least about this long: a frame that is due sooner goes at once, or a burst would be stretched.
+const TICK: Duration = Duration::from_micros(60);
 
 /// What the wire does to frames.
 #[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
@@ -152,7 +154,10 @@ fn take_in(tap: &SyncDevice, queue: &SyncSender<(Instant, Vec<u8>)>, shared: &Sh
 
 fn give_out(tap: &SyncDevice, frames: &Receiver<(Instant, Vec<u8>)>, shared: &Shared) {
     while let Ok((due, frame)) = frames.recv() {
-        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let left = due.saturating_duration_since(Instant::now());
+        if left > TICK {
+            thread::sleep(left);
+        }
         // It fails while the other end is not up yet.
         if tap.send(&frame).is_ok() {
             shared.forwarded.fetch_add(1, Ordering::Relaxed);
