@@ -24,6 +24,8 @@ pub(crate) enum Purpose {
     Bench,
     /// `cargo xtask lab`.
     Lab,
+    /// `cargo xtask lab --workload torch`: large, and installed only when that is asked for.
+    LabTorch,
 }
 
 /// Something that must be on the machine.
@@ -53,7 +55,7 @@ enum Install {
     Cargo { package: &'static str, version: &'static str },
 }
 
-const REQUIREMENTS: [Requirement; 11] = [
+const REQUIREMENTS: [Requirement; 12] = [
     Requirement {
         name: "git",
         probe: Probe { program: "git", arguments: &["--version"], says: "git version" },
@@ -131,6 +133,17 @@ const REQUIREMENTS: [Requirement; 11] = [
         purpose: Purpose::Lab,
         needed_for: "running the lab's processes in their namespaces",
     },
+    Requirement {
+        name: "PyTorch",
+        probe: Probe {
+            program: "/usr/bin/python3",
+            arguments: &["-c", "import torch; print('torch', torch.__version__)"],
+            says: "torch",
+        },
+        install: Install::System { package: "python3-torch" },
+        purpose: Purpose::LabTorch,
+        needed_for: "the lab's workload in PyTorch",
+    },
 ];
 
 /// Installs everything that is missing.
@@ -138,7 +151,7 @@ const REQUIREMENTS: [Requirement; 11] = [
 /// # Errors
 /// When something is missing and cannot be installed from here: the message says what to install.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    provide(root, REQUIREMENTS.iter(), true)
+    provide(root, REQUIREMENTS.iter().filter(|requirement| requirement.purpose != Purpose::LabTorch), true)
 }
 
 /// Installs what is missing for one purpose; says nothing when nothing is.

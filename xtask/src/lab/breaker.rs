@@ -82,40 +82,19 @@ impl<'a> Breaker<'a> {
         }
     }
 
-    /// Opens the ways, and says how many packets each closer took, by source, as the closer counted.
+    /// Opens the ways, and says how many packets each closer took, by source, as the closer itself counted. Where the
+    /// wire closes, they are all in the first.
     pub(super) fn open(&self, wire: &mut Wire) -> Result<Vec<u64>> {
-        let counts = self.counts(wire)?;
         match self.how {
-            How::NoListener => {}
+            How::NoListener => Ok(Vec::new()),
             How::WireSwallows => {
                 let mut settings = wire.settings().clone();
                 settings.swallow.clear();
                 wire.set(settings)?;
+                Ok(vec![wire.counts()?.swallowed])
             }
-            How::NftDrop | How::NftReject => {
-                // Listed and deleted in one go: nothing is counted in between.
-                let mut last = Vec::new();
-                for way in &self.ways {
-                    last.push(nft_take(way)?);
-                }
-                return Ok(last);
-            }
-            How::TcShot => {
-                for way in &self.ways {
-                    tc::admit(&way.node, &port(way.src))?;
-                }
-            }
-        }
-        Ok(counts)
-    }
-
-    /// Packets taken so far, by source. Where the wire closes, they are all in the first.
-    pub(super) fn counts(&self, wire: &mut Wire) -> Result<Vec<u64>> {
-        match self.how {
-            How::NoListener => Ok(vec![0; self.ways.len()]),
-            How::WireSwallows => Ok(vec![wire.counts()?.swallowed]),
-            How::NftDrop | How::NftReject => self.ways.iter().map(nft_count).collect(),
-            How::TcShot => self.ways.iter().map(|way| tc::drops(&way.node, &port(way.src))).collect(),
+            How::NftDrop | How::NftReject => self.ways.iter().map(nft_take).collect(),
+            How::TcShot => self.ways.iter().map(|way| tc::admit(&way.node, &port(way.src))).collect(),
         }
     }
 }
@@ -143,17 +122,12 @@ fn nft(way: &Closed<'_>, verdict: &str) -> Result<()> {
     feed(&within(&enter(&way.node), &["nft", "-f", "-"]), &rules).map(drop)
 }
 
-fn nft_count(way: &Closed<'_>) -> Result<u64> {
-    let (netns, table) = (enter(&way.node), table(way));
-    counter(&run(&within(&netns, &["nft", "-j", "list", "counter", "inet", &table, "taken"]))?)
-}
-
 /// Empties the rules first, so that the count does not move any more when it is read.
 fn nft_take(way: &Closed<'_>) -> Result<u64> {
     let (netns, table) = (enter(&way.node), table(way));
     let flush = format!("flush chain inet {table} on_forward\nflush chain inet {table} on_output\n");
     feed(&within(&netns, &["nft", "-f", "-"]), &flush)?;
-    let count = nft_count(way)?;
+    let count = counter(&run(&within(&netns, &["nft", "-j", "list", "counter", "inet", &table, "taken"]))?)?;
     run(&within(&netns, &["nft", "delete", "table", "inet", &table]))?;
     Ok(count)
 }

@@ -39,6 +39,7 @@ use crate::setup::{self, Purpose};
 use lease::Lease;
 use play::Props;
 use scenario::{SCENARIOS, Scenario};
+use troupe::Workload;
 use verdict::{Notes, Verdict};
 
 /// Scenarios that `all` plays at once: each is quiet most of the time.
@@ -59,6 +60,9 @@ pub(crate) struct Arguments {
     /// Print one JSON document; progress goes to standard error
     #[arg(long)]
     json: bool,
+    /// What the pods run
+    #[arg(long, value_enum, default_value_t = Workload::Ring)]
+    workload: Workload,
     /// Keep recording, objects, truth and logs, and say where
     #[arg(long)]
     keep: bool,
@@ -86,6 +90,9 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         "the lab makes network namespaces and loads eBPF programs: it must run as root"
     );
     setup::ensure(root, Purpose::Lab)?;
+    if arguments.workload == Workload::Torch {
+        setup::ensure(root, Purpose::LabTorch)?;
+    }
     if arguments.cleanup {
         let swept = lease::sweep_dead()?;
         println!("removed: {}", if swept.is_empty() { "nothing".to_owned() } else { swept.join(", ") });
@@ -122,7 +129,7 @@ fn one(root: &Path, scenario: &Scenario, arguments: &Arguments, binary: Option<&
     fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let mut notes = Notes::new(arguments.json);
     notes.say(&format!("## {}: {}", scenario.name, scenario.title));
-    let props = Props { binary, directory: &directory };
+    let props = Props { binary, directory: &directory, workload: arguments.workload };
     let played = play::play(scenario, &props, &lease, &mut notes);
     let released = lease.release();
     let report = match played {
@@ -167,7 +174,8 @@ fn all(arguments: &Arguments, binary: Option<&Path>) -> Result<ExitCode> {
             && let Some(scenario) = waiting.pop_front()
         {
             let mut command = Command::new(&program);
-            command.args(["lab", scenario.name, "--json"]).stdout(Stdio::piped()).stderr(Stdio::null());
+            command.args(["lab", scenario.name, "--json", "--workload", arguments.workload.name()]);
+            command.stdout(Stdio::piped()).stderr(Stdio::null());
             match binary {
                 Some(binary) => command.arg("--agent").arg(binary),
                 None => command.arg("--no-agent"),

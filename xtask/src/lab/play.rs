@@ -20,7 +20,7 @@ use super::objects::Objects;
 use super::scenario::{AgentStart, Breach, How, Job, Scenario};
 use super::ss;
 use super::stage::Stage;
-use super::troupe::Troupe;
+use super::troupe::{Troupe, Workload};
 use super::verdict::Notes;
 use super::wire_end::Wire;
 use super::witness::{self, Evidence};
@@ -40,6 +40,8 @@ pub(super) struct Props<'a> {
     pub(super) binary: Option<&'a Path>,
     /// Where the files of the run go.
     pub(super) directory: &'a Path,
+    /// What the pods run.
+    pub(super) workload: Workload,
 }
 
 struct Play<'a> {
@@ -88,7 +90,7 @@ pub(super) fn play(
         objects,
         wire,
         agent: None,
-        troupe: Troupe::new(&cast, &network, &stage, props.directory),
+        troupe: Troupe::new(&cast, &network, &stage, props.directory, props.workload),
         evidence: Evidence::default(),
         notes,
     };
@@ -205,6 +207,7 @@ impl<'a> Play<'a> {
             truth.connects.values().flat_map(|connects| connects.failed.values()).sum::<u64>()
         };
         wait_for("the workload to notice the block", SOON, || {
+            self.troupe.all_run(breach.job)?;
             for pod in &from {
                 let truth = self.troupe.truth(pod)?;
                 if truth.is_none_or(|truth| failures(&truth) < FAILURES) {

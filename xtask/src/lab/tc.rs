@@ -34,13 +34,18 @@ pub(super) fn deny(node: &str, interface: &str, destinations: &[IpAddr]) -> Resu
     run(&within(&netns, &filter)).map(drop).context("this kernel has no cls_bpf?")
 }
 
-/// Denies nothing any more.
-pub(super) fn admit(node: &str, interface: &str) -> Result<()> {
-    run(&within(&enter(node), &["tc", "qdisc", "del", "dev", interface, "clsact"])).map(drop)
+/// Denies nothing any more, and says how many packets were shot. The program goes first, so that the count stands
+/// still when it is read.
+pub(super) fn admit(node: &str, interface: &str) -> Result<u64> {
+    let netns = enter(node);
+    run(&within(&netns, &["tc", "filter", "del", "dev", interface, "ingress"]))?;
+    let shot = drops(node, interface)?;
+    run(&within(&netns, &["tc", "qdisc", "del", "dev", interface, "clsact"]))?;
+    Ok(shot)
 }
 
 /// Packets that programs on the interface shot.
-pub(super) fn drops(node: &str, interface: &str) -> Result<u64> {
+fn drops(node: &str, interface: &str) -> Result<u64> {
     let text = run(&within(&enter(node), &["tc", "-s", "-j", "qdisc", "show", "dev", interface, "clsact"]))?;
     let listed: Value = serde_json::from_str(&text).context("tc printed no JSON")?;
     let clsact = listed
