@@ -51,7 +51,8 @@ impl Toolchain {
 
 /// Debian's core library for BPF.
 fn debian_core(root: &Path) -> Option<PathBuf> {
-    let directory = output(&mut command(root, DEBIAN_RUSTC, &["--print", "target-libdir", "--target", TARGET]))?;
+    let directory =
+        output(&mut command(root, DEBIAN_RUSTC, &["--print", "target-libdir", "--target", TARGET]))?;
     Some(PathBuf::from(directory.trim())).filter(|directory| directory.is_dir())
 }
 
@@ -97,8 +98,11 @@ fn linker(root: &Path) -> Option<PathBuf> {
 
 fn install_linker(root: &Path, toolchain: Toolchain) -> Result<()> {
     println!("{LINKER}: missing. Needed for: the kernel probes");
-    let mut install =
-        command(root, "cargo", &["install", LINKER, "--version", LINKER_VERSION, "--locked", "--root", "tools"]);
+    let mut install = command(
+        root,
+        "cargo",
+        &["install", LINKER, "--version", LINKER_VERSION, "--locked", "--root", "tools"],
+    );
     if toolchain == Toolchain::Debian {
         let llvm = root.join("tools/llvm");
         provide_llvm(&llvm)?;
@@ -118,7 +122,8 @@ fn provide_llvm(prefix: &Path) -> Result<()> {
     if std::fs::symlink_metadata(&link).is_ok() {
         std::fs::remove_file(&link)?;
     }
-    std::os::unix::fs::symlink(&library, &link).with_context(|| format!("cannot link to {}", library.display()))
+    std::os::unix::fs::symlink(&library, &link)
+        .with_context(|| format!("cannot link to {}", library.display()))
 }
 
 fn find_llvm() -> Option<PathBuf> {
@@ -139,7 +144,16 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     if toolchain == Toolchain::Nightly {
         build.arg("+nightly");
     }
-    build.args(["build", "--quiet", "--release", "--package", "firedoor-ebpf", "--features", "probes", "--bins"]);
+    build.args([
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "firedoor-ebpf",
+        "--features",
+        "probes",
+        "--bins",
+    ]);
     build.args(["--target", TARGET, "--target-dir", TARGET_DIR]);
     match toolchain {
         // Stable by its number, nightly by its sources: the BPF target is not stable yet.

@@ -213,3 +213,50 @@ pub(super) fn reported_drops(report: &Value, scenario: &Scenario, evidence: &Evi
     let detail = format!("report {counted:?}, filter {:?}", evidence.taken);
     notes.check("the report counts these drops", counted == evidence.taken, detail);
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::lab::scenario::named;
+
+    fn report(pairs: &[(&str, &str, &str)], cause: &str) -> Value {
+        let pairs: Vec<Value> = pairs
+            .iter()
+            .map(|(src, dst, dst_zone)| {
+                json!({"src": {"pod": src, "zone": "eastus-1"}, "dst": {"pod": dst, "zone": dst_zone}, "port": 29500})
+            })
+            .collect();
+        json!({"jobs": [{"name": "llama", "verdict": "hard-block", "findings": [
+            {"symptom": "hard-block", "state": "active", "cause": {"kind": cause}, "pairs": pairs}]}]})
+    }
+
+    fn passes(report: &Value) -> bool {
+        let scenario = named("block-nft").unwrap();
+        let cast = Cast::of(scenario, "run");
+        let mut notes = Notes::new(true);
+        complete(&findings(report), scenario, &cast, "active", &mut notes);
+        notes.checks.iter().all(|check| check.passed)
+    }
+
+    #[test]
+    fn only_the_right_report_passes() {
+        const RIGHT: [(&str, &str, &str); 2] = [
+            ("llama-worker-0", "llama-master-0", "eastus-2"),
+            ("llama-worker-1", "llama-master-0", "eastus-2"),
+        ];
+        assert!(passes(&report(&RIGHT, "policy")));
+        assert!(!passes(&report(&RIGHT, "unanswered")), "a wrong cause");
+        assert!(!passes(&report(&RIGHT[..1], "policy")), "a pair is missing");
+        let more = [&RIGHT[..], &[("llama-worker-2", "llama-master-0", "eastus-2")]].concat();
+        assert!(!passes(&report(&more, "policy")), "a pair too many");
+        let elsewhere = [RIGHT[0], ("llama-worker-1", "llama-master-0", "eastus-1")];
+        assert!(!passes(&report(&elsewhere, "policy")), "a wrong zone");
+        let mut besides = report(&RIGHT, "policy");
+        let more = json!({"symptom": "cross-zone-latency", "state": "active", "pairs": []});
+        besides["jobs"][0]["findings"].as_array_mut().unwrap().push(more);
+        assert!(!passes(&besides), "a finding too many");
+        assert!(!passes(&json!({"jobs": []})), "nothing");
+    }
+}

@@ -34,7 +34,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::command::{output, release_binary, target};
+use crate::command::{agent_binary, output, target};
 use crate::setup::{self, Purpose};
 use lease::Lease;
 use play::Props;
@@ -102,7 +102,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let binary = match (&arguments.agent, arguments.no_agent) {
         (_, true) => None,
         (Some(binary), _) => Some(fs::canonicalize(binary).context("no such agent")?),
-        (None, _) => Some(release_binary(root)?),
+        (None, _) => Some(agent_binary(root)?),
     };
     if name == "all" {
         return all(arguments, binary.as_deref());

@@ -236,3 +236,59 @@ fn round_trips(recording: &Recording, cast: &Cast, evidence: &Evidence, notes: &
     let detail = if wrong.is_empty() { format!("{right} sockets within 5 %") } else { wrong.join("; ") };
     notes.check("round-trip times agree with ss", wrong.is_empty() && right > 0, detail);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::member::truth::Connection;
+    use crate::lab::recording::Socket;
+    use crate::lab::scenario::named;
+
+    fn evidence(sent: u64) -> Evidence {
+        let mut truth: Truth = serde_json::from_value(serde_json::json!({
+            "pod": "llama-worker-0", "rank": 1, "started": "", "ended": null, "error": null, "steps": 1,
+            "wrong_sums": 0, "connections": [], "connects": {},
+        }))
+        .unwrap();
+        truth.connections.push(Connection {
+            purpose: Purpose::Mesh,
+            opened_here: true,
+            peer_rank: 0,
+            local: "10.60.0.11:40000".parse().unwrap(),
+            remote: "10.60.2.10:40001".parse().unwrap(),
+            opened: String::new(),
+            sent,
+            received: 0,
+        });
+        Evidence { truths: BTreeMap::from([(truth.pod.clone(), truth)]), ..Evidence::default() }
+    }
+
+    fn verdicts(sent: u64, recorded: u64, rtt_us: u64) -> Vec<bool> {
+        let scenario = named("block-nft").unwrap();
+        let cast = Cast::of(scenario, "run");
+        let mut evidence = evidence(sent);
+        let ends = ("10.60.0.11:40000".parse().unwrap(), "10.60.2.10:40001".parse().unwrap());
+        let at = jiff::Timestamp::from_second(10).unwrap();
+        evidence.sockets.insert(ends, Seen { at, rtt_ms: 20.0, retransmitted: 0 });
+        evidence.taken.insert("llama-worker-0".to_owned(), 7);
+        let mut recording = Recording::default();
+        let socket = Socket { sent: recorded, rtt: vec![(at, rtt_us)], ..Socket::default() };
+        recording.sockets.insert(ends, socket);
+        let mut notes = Notes::new(true);
+        bytes(&recording, scenario, &evidence, &mut notes);
+        round_trips(&recording, &cast, &evidence, &mut notes);
+        for (packets, lost) in [(7, 0), (6, 0), (6, 1), (8, 9)] {
+            recording.drops.insert((ends.0.ip(), ends.1.ip()), packets);
+            recording.lost = lost;
+            dropped(&recording, &cast, &evidence, &mut notes);
+        }
+        notes.checks.iter().map(|check| check.passed).collect()
+    }
+
+    #[test]
+    fn what_is_off_is_seen() {
+        let drops = [true, false, true, false];
+        assert_eq!(verdicts(10_000, 10_090, 20_900), [&[true, true], &drops[..]].concat());
+        assert_eq!(verdicts(10_000, 10_110, 21_200), [&[false, false], &drops[..]].concat());
+    }
+}
