@@ -150,6 +150,13 @@ fn cgroup_of(id: &str) -> PathBuf {
     cgroup_root().join(format!("firedoor-{id}"))
 }
 
+/// Whether runs can have cgroups: seen by making one.
+pub(super) fn has_cgroups() -> bool {
+    let probe = cgroup_root().join(format!("firedoor-probe{}", std::process::id()));
+    fs::create_dir(&probe).is_ok()
+        && fs::metadata(probe.join("cgroup.kill")).is_ok() & fs::remove_dir(&probe).is_ok()
+}
+
 /// Where cgroup v2 is: at the root, or beside version 1.
 fn cgroup_root() -> PathBuf {
     let root = Path::new("/sys/fs/cgroup");

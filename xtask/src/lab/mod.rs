@@ -32,7 +32,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use crate::command::{agent_binary, output, target};
 use crate::setup::{self, Purpose};
@@ -85,10 +85,9 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    ensure!(
-        output(Command::new("id").arg("-u")).is_some_and(|id| id.trim() == "0"),
-        "the lab makes network namespaces and loads eBPF programs: it must run as root"
-    );
+    if let Some(why) = hindrance() {
+        bail!("the lab cannot be played here: {why}");
+    }
     setup::ensure(root, Purpose::Lab)?;
     if arguments.workload == Workload::Torch {
         setup::ensure(root, Purpose::LabTorch)?;
@@ -111,6 +110,27 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         bail!("there is no scenario `{name}`; see `cargo xtask lab --list`");
     };
     one(root, scenario, arguments, binary.as_deref())
+}
+
+/// Why the lab cannot be played on this machine, in a sentence; `None` where it can.
+pub(crate) fn hindrance() -> Option<String> {
+    if output(Command::new("id").arg("-u")).is_none_or(|id| id.trim() != "0") {
+        return Some(
+            "it makes network namespaces and loads eBPF programs, for which it must be root".to_owned(),
+        );
+    }
+    if output(Command::new("unshare").args(["--net", "true"])).is_none() {
+        return Some("this root may not make network namespaces".to_owned());
+    }
+    if !lease::has_cgroups() {
+        return Some("there is no cgroup v2 that may be written to, by which pods are told apart".to_owned());
+    }
+    let needed = [
+        ("/dev/net/tun", "the wire between the zones needs it"),
+        ("/sys/kernel/btf/vmlinux", "the agent's probes need the kernel's type information"),
+    ];
+    let missing = needed.iter().find(|(path, _)| !Path::new(path).exists());
+    missing.map(|(path, why)| format!("there is no {path}: {why}"))
 }
 
 /// The wire's process.
