@@ -315,7 +315,8 @@ impl<'a> Play<'a> {
         let (directory, capture) = (self.props.directory, self.props.directory.join("capture"));
         // What is missing after that is told by the comparison.
         let _ = wait_for("the last bytes", Duration::from_secs(10), || {
-            Ok(witness::bytes_are_there(&capture, &self.evidence).then_some(()))
+            let there = witness::bytes_are_there(&capture, &self.evidence);
+            Ok((there && compare::caught_up(&agent.report()?)).then_some(()))
         });
         let report = agent.report()?;
         let status = agent.stop()?;

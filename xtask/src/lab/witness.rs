@@ -14,6 +14,8 @@ use super::wire::Counts;
 
 /// Of bytes and round-trip times.
 const BYTES_PERCENT: u64 = 1;
+/// TCP acknowledges SYN and FIN like a byte each: a connection's counters may hold two more than its payload.
+const MARKS: u64 = 2;
 const RTT_RATIO: f64 = 0.05;
 
 /// What was counted beside firedoor.
@@ -34,9 +36,11 @@ pub(super) struct Evidence {
 /// Whether the recording has all bytes that the members count, as nearly as is asked.
 pub(super) fn bytes_are_there(capture: &Path, evidence: &Evidence) -> bool {
     Recording::read(capture).is_ok_and(|recording| {
+        let (seen, connections) = (recorded(&recording, &evidence.truths), connections(&evidence.truths));
         by_pair(&evidence.truths).iter().all(|(pair, truth)| {
             // What a late agent has not seen is never there: then the wait ends with its limit.
-            recorded(&recording, &evidence.truths).get(pair).is_some_and(|seen| close(*seen, *truth))
+            let counts = (seen.get(pair), connections.get(pair));
+            matches!(counts, (Some(seen), Some(connections)) if close(*seen, *truth, *connections))
         })
     })
 }
@@ -127,13 +131,25 @@ fn recorded(recording: &Recording, truths: &BTreeMap<String, Truth>) -> ByPair {
     sums
 }
 
-fn close(seen: u64, truth: u64) -> bool {
-    seen.abs_diff(truth) * 100 <= truth * BYTES_PERCENT
+/// How many connections each pair had.
+fn connections(truths: &BTreeMap<String, Truth>) -> ByPair {
+    let mut counts = ByPair::new();
+    for truth in truths.values() {
+        for connection in &truth.connections {
+            *counts.entry((truth.pod.clone(), connection.peer_rank)).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn close(seen: u64, truth: u64, connections: u64) -> bool {
+    seen.abs_diff(truth).saturating_sub(MARKS * connections) * 100 <= truth * BYTES_PERCENT
 }
 
 fn bytes(recording: &Recording, scenario: &Scenario, evidence: &Evidence, notes: &mut Notes) {
     let (truth, seen) = (by_pair(&evidence.truths), recorded(recording, &evidence.truths));
     let (before, after) = (by_pair(&evidence.before_agent), by_pair(&evidence.after_agent));
+    let connections = connections(&evidence.truths);
     let mut wrong = Vec::new();
     let mut worst = 0.0_f64;
     for (pair, truth) in &truth {
@@ -142,6 +158,7 @@ fn bytes(recording: &Recording, scenario: &Scenario, evidence: &Evidence, notes:
         // A late agent counts from some moment between these two.
         let (most, least) = (truth - gone(&before).min(*truth), truth - gone(&after).min(*truth));
         let outside = if seen > most { seen - most } else { least.saturating_sub(seen) };
+        let outside = outside.saturating_sub(MARKS * connections.get(pair).copied().unwrap_or_default());
         worst = worst.max(outside as f64 * 100.0 / most.max(1) as f64);
         if outside * 100 > most * BYTES_PERCENT {
             wrong.push(format!("{} to rank {}: {seen} seen, {least} to {most} sent", pair.0, pair.1));
