@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A network namespace with one interface.
-pub struct Namespace {
+pub(crate) struct Namespace {
     name: String,
     address: Ipv4Addr,
 }
@@ -19,7 +19,7 @@ fn run(words: &[&str]) -> String {
 
 impl Namespace {
     /// Two that can reach each other.
-    pub fn pair(label: &str) -> [Self; 2] {
+    pub(crate) fn pair(label: &str) -> [Self; 2] {
         let name = |end: &str| format!("fdt-{}-{label}-{end}", std::process::id());
         let made = [(name("a"), Ipv4Addr::new(10, 79, 0, 1)), (name("b"), Ipv4Addr::new(10, 79, 0, 2))]
             .map(|(name, address)| Self { name, address });
@@ -36,7 +36,7 @@ impl Namespace {
     }
 
     /// One by itself.
-    pub fn alone(label: &str) -> Self {
+    pub(crate) fn alone(label: &str) -> Self {
         let name = format!("fdt-{}-{label}", std::process::id());
         run(&["ip", "netns", "add", &name]);
         run(&["ip", "-n", &name, "link", "set", "lo", "up"]);
@@ -44,27 +44,27 @@ impl Namespace {
     }
 
     /// Its name under /run/netns.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Its interface hands the network no more than so many segments at a time.
-    pub fn limit_segments(&self, segments: u32) {
+    pub(crate) fn limit_segments(&self, segments: u32) {
         run(&["ip", "-n", &self.name, "link", "set", "eth0", "gso_max_segs", &segments.to_string()]);
     }
 
     /// One more address.
-    pub fn add_address(&self, address: Ipv4Addr) {
+    pub(crate) fn add_address(&self, address: Ipv4Addr) {
         run(&["ip", "-n", &self.name, "addr", "add", &format!("{address}/24"), "dev", "eth0"]);
     }
 
     /// Its address.
-    pub fn address(&self) -> Ipv4Addr {
+    pub(crate) fn address(&self) -> Ipv4Addr {
         self.address
     }
 
     /// The inode by which the kernel knows it.
-    pub fn inode(&self) -> u64 {
+    pub(crate) fn inode(&self) -> u64 {
         use std::os::unix::fs::MetadataExt as _;
         std::fs::metadata(format!("/run/netns/{}", self.name)).unwrap().ino()
     }
@@ -75,19 +75,19 @@ impl Namespace {
     }
 
     /// A command of the packet filter.
-    pub fn nft(&self, command: &str) {
+    pub(crate) fn nft(&self, command: &str) {
         self.inside(&["nft", command]);
     }
 
     /// Packets of a named counter, given as family, table and name.
-    pub fn nft_counter(&self, of: &str) -> u64 {
+    pub(crate) fn nft_counter(&self, of: &str) -> u64 {
         let text = self.inside(&["nft", &format!("list counter {of}")]);
         let packets = text.split("packets ").nth(1).and_then(|rest| rest.split(' ').next());
         packets.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count in {text}"))
     }
 
     /// Tries to connect for so long.
-    pub fn connect(&self, to: Ipv4Addr, port: u16, patience: Duration) {
+    pub(crate) fn connect(&self, to: Ipv4Addr, port: u16, patience: Duration) {
         let script = format!(
             "import socket\ns = socket.socket(); s.settimeout({})\ntry: s.connect(('{to}', {port}))\nexcept OSError: pass",
             patience.as_secs_f64()
@@ -96,7 +96,7 @@ impl Namespace {
     }
 
     /// Sends so many datagrams, to one port after the other.
-    pub fn flood(&self, to: Ipv4Addr, ports: RangeInclusive<u16>, packets: u32) {
+    pub(crate) fn flood(&self, to: Ipv4Addr, ports: RangeInclusive<u16>, packets: u32) {
         let script = format!(
             "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nn = {}\nfor i in range({packets}): s.sendto(b'x', ('{to}', {} + i % n))",
             u32::from(ports.end() - ports.start()) + 1,
