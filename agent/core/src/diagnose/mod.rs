@@ -8,6 +8,7 @@ mod health;
 mod mend;
 mod roles;
 mod sentence;
+mod untried;
 mod would_block;
 mod zone_label;
 
