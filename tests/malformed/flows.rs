@@ -216,7 +216,8 @@ fn lost_events_of_absurd_numbers_are_counted() {
 fn lost_events_without_a_readable_time_are_counted_once() {
     for time_of_loss in [json!(null), json!("yesterday"), json!("")] {
         for node in [json!("n2"), json!(null)] {
-            let lost = json!({"lost_events": {"num_events_lost": 7}, "node_name": node, "time": time_of_loss});
+            let lost =
+                json!({"lost_events": {"num_events_lost": 7}, "node_name": node, "time": time_of_loss});
             let seen = Capture::new().flows(around(lost.to_string())).replay();
             assert_eq!([seen.count("received"), seen.count("rejected"), seen.count("lost")], [4, 0, 7]);
             assert_eq!(seen.report["jobs"][0]["coverage"]["lost"], 7);

@@ -218,8 +218,7 @@ fn take_response(
         let untimed = matches!(loss, Observation::Lost(Loss { at: None, .. }));
         pipeline.observe(loss);
         if untimed {
-            let what =
-                format!("{}: its lost events are counted", convert::Unusable::Time(time.to_owned()));
+            let what = format!("{}: its lost events are counted", convert::Unusable::Time(time.to_owned()));
             return Err(Damage { what, entered: true });
         }
     } else if let Some(status) = &response.node_status {
