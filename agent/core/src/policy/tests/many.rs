@@ -195,3 +195,15 @@ fn a_missing_allow_names_the_labels_and_the_namespace_of_its_subject() {
     assert_eq!(subject(1), side("ml", &[("app", "a")]));
     assert_eq!([subject(2), subject(3)], [side("web", &[("index", "2")]), side("web", &[("index", "2")])]);
 }
+
+/// A million pairs must not mean a million decisions in memory.
+#[test]
+fn pairs_of_the_same_identities_share_their_answers() {
+    let pods: Vec<Pod> = (0..3).map(|i| pod(&format!("ml/p{i}"), "app=a")).collect();
+    let set = set(CILIUM, &[cnp("p", json!({"endpointSelector": {}, "ingress": [{}]}))]);
+    let all: Vec<&Pod> = pods.iter().collect();
+    let mut evaluator = Evaluator::new(&set, &all);
+    let (one, other) =
+        (evaluator.evaluate(&ask(all[0], all[1], 80)), evaluator.evaluate(&ask(all[1], all[2], 80)));
+    assert!(std::ptr::eq(one.egress(), other.egress()) && std::ptr::eq(one.ingress(), other.ingress()));
+}
