@@ -148,7 +148,7 @@ pub fn files_below(directory: &Path, extensions: &[&str]) -> Below {
                 pending.push(path);
             } else if kind.is_symlink() {
                 if (wanted(&path) || path.is_dir()) && !found_anyway(&path) {
-                    below.skipped.push(Skipped { path, why: "a symbolic link: not followed" });
+                    below.skipped.push(Skipped { path, why: "a symbolic link that leads elsewhere" });
                 }
             } else if wanted(&path) {
                 if kind.is_file() {
