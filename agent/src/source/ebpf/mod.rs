@@ -294,7 +294,7 @@ impl EbpfSource {
             let count = stats[index].saturating_sub(self.stats[index]);
             if count > 0 {
                 let observer = self.nodes.only().map(|name| &**name);
-                tell(&Observation::Lost(Loss { at: wall, observer, source: SourceKind::Ebpf, cause, count }));
+                tell(&Observation::Lost(Loss { at: Some(wall), observer, source: SourceKind::Ebpf, cause, count }));
             }
         }
         self.stats = stats;
