@@ -1,5 +1,7 @@
 //! The laws of the ledger: everything that enters is counted once, and merging windows loses and doubles nothing.
 
+mod kernel;
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
