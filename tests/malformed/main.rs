@@ -6,3 +6,4 @@ mod files;
 mod flows;
 mod names;
 mod objects;
+mod sockets;

@@ -10,7 +10,7 @@ use crate::{Config, DropKey, DropTally, IgnoredReasons, Offsets, SocketRecord};
 
 pub use batch::DropBatch;
 pub use slots::SlotTable;
-pub use syscall::{monotonic_ns, run};
+pub use syscall::{give_back_memory, monotonic_ns, run};
 
 // SAFETY: `repr(C)` structures of integers without padding; sizes are pinned in the crate's root.
 unsafe impl aya::Pod for Offsets {}

@@ -73,3 +73,12 @@ pub fn monotonic_ns() -> u64 {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
+
+/// Gives memory that the allocator holds but nobody uses back to the system, where the allocator can.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: only the allocator's own free memory is touched.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

@@ -180,3 +180,6 @@ pub fn fold(
         history.add(group, settings, &node_of);
     }
 }
+
+#[cfg(test)]
+mod tests;

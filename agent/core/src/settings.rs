@@ -75,7 +75,7 @@ impl Default for Settings {
             latency_crossing: 0.05,
             latency_bytes: 1_000_000,
             egress_usd_per_hour: 1.0,
-            egress_bytes_per_hour: 50_000_000_000,
+            egress_bytes_per_hour: 1_000_000_000_000,
             prices: Prices::default(),
             policy: policy::Settings::default(),
             max_pairs: 200_000,

@@ -25,7 +25,8 @@ impl Directory {
     /// All objects, when anything changed since the last time.
     pub(super) fn changed(&mut self, problems: &mut Problems) -> io::Result<Option<Vec<Object>>> {
         std::fs::read_dir(&self.path)?;
-        let files = files_below(&self.path, &["yaml", "yml", "json"]);
+        let below = files_below(&self.path, &["yaml", "yml", "json"]);
+        let files = below.files;
         let seen: Vec<Seen> = files
             .iter()
             .map(|file| {
@@ -36,6 +37,9 @@ impl Directory {
             .collect();
         if self.seen.as_ref() == Some(&seen) {
             return Ok(None);
+        }
+        for skipped in &below.skipped {
+            problems.note(&skipped.path, 0, format_args!("not read: {}", skipped.why));
         }
         let objects = objects::read(&files, problems);
         self.seen = Some(seen);

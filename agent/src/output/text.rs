@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use firedoor_core::report::{
     Certainty, Coverage, EndReport, FindingReport, FindingState, JobReport, JobVerdict, PairReport,
-    PolicyBlame, PolicyEffect, RemedyReport, Report, Severity,
+    PolicyBlame, PolicyEffect, RemedyReport, Report, Severity, Symptom,
 };
 use firedoor_core::time::Timestamp;
 
@@ -134,7 +134,7 @@ fn write_finding(finding: &FindingReport, paint: &Paint, to: &mut impl Write) ->
     for blame in &finding.cause.policies {
         writeln!(to, "  {} {}", paint.dim("policy  "), plain(&policy(blame)))?;
     }
-    write_pairs(&finding.pairs, paint, to)?;
+    write_pairs(&finding.pairs, Columns::of(finding.symptom), paint, to)?;
     for evidence in &finding.evidence {
         writeln!(to, "  {} {}", paint.dim("evidence"), plain(evidence))?;
     }
@@ -187,11 +187,57 @@ struct Row {
     pairs: u64,
     attempts: u64,
     drops: Option<u64>,
+    bytes: Option<u64>,
+    /// The longest of its pairs' medians, in milliseconds.
+    rtt: Option<f64>,
     example: Option<(String, String)>,
 }
 
+/// What the two columns of numbers tell.
+#[derive(Clone, Copy, PartialEq)]
+enum Columns {
+    Failures,
+    Distance,
+}
+
+impl Columns {
+    fn of(symptom: Symptom) -> Self {
+        match symptom {
+            Symptom::CrossZoneLatency | Symptom::EgressCost => Self::Distance,
+            _ => Self::Failures,
+        }
+    }
+
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Failures => ["ATTEMPTS", "DROPS"],
+            Self::Distance => ["BYTES", "RTT MS"],
+        }
+    }
+
+    fn cells(self, row: &Row) -> [String; 2] {
+        let unknown = || "-".to_owned();
+        match self {
+            Self::Failures => {
+                [row.attempts.to_string(), row.drops.map_or_else(unknown, |drops| drops.to_string())]
+            }
+            Self::Distance => [
+                row.bytes.map_or_else(unknown, |bytes| bytes.to_string()),
+                row.rtt.map_or_else(unknown, |rtt| format!("{rtt:.3}")),
+            ],
+        }
+    }
+
+    fn weight(self, row: &Row) -> u64 {
+        match self {
+            Self::Failures => row.attempts,
+            Self::Distance => row.bytes.unwrap_or(0),
+        }
+    }
+}
+
 /// Pairs by role and zone of both ends, protocol and port.
-fn write_pairs(pairs: &[PairReport], paint: &Paint, to: &mut impl Write) -> io::Result<()> {
+fn write_pairs(pairs: &[PairReport], columns: Columns, paint: &Paint, to: &mut impl Write) -> io::Result<()> {
     if pairs.is_empty() {
         return Ok(());
     }
@@ -201,17 +247,19 @@ fn write_pairs(pairs: &[PairReport], paint: &Paint, to: &mut impl Write) -> io::
         row.pairs += 1;
         row.attempts += pair.attempts.unwrap_or(0);
         row.drops = row.drops.into_iter().chain(pair.drops).reduce(|a, b| a + b);
+        row.bytes = row.bytes.into_iter().chain(pair.bytes).reduce(u64::saturating_add);
+        row.rtt = row.rtt.into_iter().chain(pair.rtt_ms_p50).reduce(f64::max);
         row.example.get_or_insert_with(|| (pair.src.pod.clone(), pair.dst.pod.clone()));
     }
     let mut rows: Vec<_> = rows.into_iter().collect();
-    rows.sort_by(|(a, x), (b, y)| y.attempts.cmp(&x.attempts).then_with(|| a.cmp(b)));
-    let mut table =
-        vec![["FROM", "TO", "PORT", "PAIRS", "ATTEMPTS", "DROPS", "FOR EXAMPLE"].map(str::to_owned)];
+    rows.sort_by(|(a, x), (b, y)| columns.weight(y).cmp(&columns.weight(x)).then_with(|| a.cmp(b)));
+    let [first, second] = columns.names();
+    let mut table = vec![["FROM", "TO", "PORT", "PAIRS", first, second, "FOR EXAMPLE"].map(str::to_owned)];
     for ((src, dst, port), row) in rows.iter().take(ROWS) {
         let (from, to) = row.example.clone().unwrap_or_default();
-        let drops = row.drops.map_or_else(|| "-".to_owned(), |drops| drops.to_string());
+        let [first, second] = columns.cells(row);
         let example = format!("{from} -> {to}");
-        let cells = [src, dst, port, &row.pairs.to_string(), &row.attempts.to_string(), &drops, &example];
+        let cells = [src, dst, port, &row.pairs.to_string(), &first, &second, &example];
         table.push(cells.map(|cell| plain(cell)));
     }
     write_table(&table, paint, to)?;
@@ -248,6 +296,7 @@ fn end(end: &EndReport) -> String {
 fn port(pair: &PairReport) -> String {
     match (pair.port, pair.ports.distinct) {
         (Some(port), _) => format!("{} {port}", pair.protocol),
+        (None, 0) => pair.protocol.to_owned(),
         (None, 1) => format!("{} ephemeral", pair.protocol),
         (None, _) => format!("{} {}-{}", pair.protocol, pair.ports.min, pair.ports.max),
     }
@@ -275,7 +324,9 @@ fn write_coverage(coverage: &Coverage, paint: &Paint, to: &mut impl Write) -> io
         lost => format!("; {lost} events lost"),
     };
     let complete = if coverage.complete { "" } else { "; not complete" };
-    let events = plural(coverage.received, "flow event");
+    let kind =
+        if coverage.sources == ["hubble"] || coverage.sources.is_empty() { "flow event" } else { "event" };
+    let events = plural(coverage.received, kind);
     writeln!(to, "{} {events}: {}{lost}{complete}", paint.dim("coverage"), parts.join(", "))
 }
 

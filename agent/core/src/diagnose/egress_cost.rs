@@ -149,7 +149,7 @@ fn summary(context: &JobContext<'_>, carriage: &Carriage, cost: &CostReport) -> 
     let bytes = amount(cost.bytes);
     match (cost.usd, cost.usd_per_hour) {
         (Some(usd), Some(hourly)) => {
-            format!("{pods} sent {bytes} across zones, billed with {usd:.2} USD: {hourly:.2} USD an hour")
+            format!("{pods} sent {bytes} across zones for {usd:.2} USD: {hourly:.2} USD an hour")
         }
         _ => format!("{pods} sent {bytes} across zones; what that costs here is not known"),
     }

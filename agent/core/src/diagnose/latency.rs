@@ -187,16 +187,16 @@ fn summary(context: &JobContext<'_>, rtt: &RttReport, state: FindingState) -> St
 fn evidence(context: &JobContext<'_>, judged: &Judged, rtt: &RttReport, state: FindingState) -> Vec<String> {
     let (middle, worst) = (rtt.cross_zone_ms_p50.unwrap_or(0.0), rtt.cross_zone_ms_p99.unwrap_or(0.0));
     let mut evidence = vec![format!(
-        "a round trip across zones takes {middle:.3} ms in the middle, {worst:.3} ms at the 99th percentile ({} measured)",
+        "a round trip across zones takes {middle:.3} ms at the median, {worst:.3} ms at the 99th percentile ({} measured)",
         judged.across.rtt.samples()
     )];
     let within = rtt.within_zone_ms_p50.unwrap_or(0.0);
     evidence.push(match &judged.baseline {
         Baseline::Zone(sketch) => {
-            format!("within a zone it takes {within:.3} ms in the middle ({} measured)", sketch.samples())
+            format!("within a zone it takes {within:.3} ms at the median ({} measured)", sketch.samples())
         }
         Baseline::Node(sketch) => format!(
-            "within a node it takes {within:.3} ms in the middle ({} measured); no two nodes of one zone were measured",
+            "within a node it takes {within:.3} ms at the median ({} measured); no two nodes of one zone were measured",
             sketch.samples()
         ),
         Baseline::Missing => {

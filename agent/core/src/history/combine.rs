@@ -89,19 +89,32 @@ fn combine(views: &[View<'_, PortWindow>], owners: &Owners) -> PortGroup {
     let failures: Vec<View<'_, Failures>> =
         views.iter().filter_map(|(window, port)| Some((*window, port.failures.as_deref()?))).collect();
     for (direction, seen) in by_direction(&failures) {
-        if let Some(denied) = owned(seen, direction.and_then(|direction| owners.of(direction))) {
+        if let Some((window, mut denied)) = owned(seen, direction.and_then(|direction| owners.of(direction)))
+        {
+            if window.source == SourceKind::Ebpf && Some(window.observer) != owners.src {
+                // A node that sees only the drops takes a SYN that is sent again for another attempt.
+                let begun = exactly_begun(views, owners).unwrap_or(u64::MAX);
+                denied.attempts.count = denied.attempts.count.min(begun);
+            }
             group.denied.insert(direction, denied);
         }
     }
     let audited =
         failures.iter().map(|(window, f)| (*window, &f.audited)).filter(|(_, a)| a.attempts.span.is_some());
-    group.audited = owned(audited.collect(), owners.src).unwrap_or_default();
+    group.audited = owned(audited.collect(), owners.src).map(|(_, audited)| audited).unwrap_or_default();
     let refused = failures.iter().map(|(window, f)| (*window, f.refused)).filter(|(_, r)| r.span.is_some());
     let rank = |(window, refused): &(WindowKey, Tally)| {
         (Some(window.observer) == owners.src, window.source, refused.count)
     };
     group.refused = refused.max_by_key(rank).map_or(Tally::default(), |(_, refused)| refused);
     group
+}
+
+/// Handshakes begun, as the opener's own sockets told; `None` when they told nothing.
+fn exactly_begun(views: &[View<'_, PortWindow>], owners: &Owners) -> Option<u64> {
+    let exact = |window: &WindowKey| window.source == SourceKind::Ebpf && Some(window.observer) == owners.src;
+    let own = views.iter().filter(|(window, port)| exact(window) && port.opened.span.is_some());
+    own.map(|(_, port)| port.opened.count).reduce(u64::saturating_add)
 }
 
 /// Handshakes begun, by observer; where one looked through both kinds of source, the more exact one's count.
@@ -141,15 +154,16 @@ fn by_direction<'a>(failures: &[View<'a, Failures>]) -> BTreeMap<Option<Directio
     seen
 }
 
-/// The owner's look; where both kinds of source looked, the more exact one's counts and everybody's names.
-fn owned(views: Vec<View<'_, Denied>>, owner: Option<ObserverId>) -> Option<Denied> {
+/// The owner's look, and whose that is; where both kinds of source looked, the more exact one's counts and everybody's names.
+fn owned(views: Vec<View<'_, Denied>>, owner: Option<ObserverId>) -> Option<(WindowKey, Denied)> {
     let from_owner = |view: &&View<'_, Denied>| Some(view.0.observer) == owner;
     let owners_views: Vec<&View<'_, Denied>> = views.iter().filter(from_owner).collect();
     let candidates = if owners_views.is_empty() { views.iter().collect() } else { owners_views };
     let rank = |view: &&&View<'_, Denied>| -> (SourceKind, u64, std::cmp::Reverse<ObserverId>) {
         (view.0.source, view.1.drops, std::cmp::Reverse(view.0.observer))
     };
-    let mut chosen = candidates.iter().max_by_key(rank)?.1.clone();
+    let (looked, chosen) = candidates.iter().max_by_key(rank)?;
+    let mut chosen = (*chosen).clone();
     for (window, denied) in &views {
         chosen.named.extend(denied.named.iter().cloned());
         if window.source == SourceKind::Hubble && !denied.reasons.is_empty() {
@@ -157,5 +171,5 @@ fn owned(views: Vec<View<'_, Denied>>, owner: Option<ObserverId>) -> Option<Deni
             chosen.reasons = denied.reasons.clone();
         }
     }
-    Some(chosen)
+    Some((*looked, chosen))
 }

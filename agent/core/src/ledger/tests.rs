@@ -1,5 +1,7 @@
 //! The laws of the ledger: everything that enters is counted once, and merging windows loses and doubles nothing.
 
+mod kernel;
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
@@ -242,7 +244,7 @@ fn a_loss_is_kept_where_it_happened() {
         ledger.flow(&event.flow(), || event.concerns());
     }
     let loss = |at, observer, count| Loss {
-        at: Timestamp::from_nanos(at),
+        at: Some(Timestamp::from_nanos(at)),
         observer,
         source: SourceKind::Hubble,
         cause: "",

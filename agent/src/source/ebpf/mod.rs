@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use firedoor_core::observation::{Loss, Observation, SourceKind};
 use firedoor_core::time::Timestamp;
-use firedoor_ebpf::user::monotonic_ns;
+use aya::Btf;
+use firedoor_ebpf::user::{give_back_memory, monotonic_ns};
 use firedoor_ebpf::{AF_INET, EventKind, STATS, SocketRecord, Stat};
 
 use crate::source::placement::Placement;
@@ -111,7 +112,9 @@ impl EbpfSource {
     /// When the kernel shows nothing at all.
     pub fn start(settings: EbpfSettings) -> Result<Self, ProbeError> {
         let kernel = Kernel::running()?;
-        let mut probes = Probes::attach(&kernel, settings.slots)?;
+        let btf = Btf::from_sys_fs().map_err(|why| ProbeError::Refused(why.to_string()))?;
+        let mut probes = Probes::attach(&kernel, &btf, settings.slots)?;
+        drop(btf);
         let mut notes = kernel.notes.clone();
         let cgroups = settings.cgroups.clone().or_else(|| {
             let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -125,6 +128,8 @@ impl EbpfSource {
         host.extend(["/proc/1/ns/net", "/proc/self/ns/net"].iter().filter_map(|file| namespace_inode(file.as_ref())));
         host.sort_unstable();
         host.dedup();
+        // The kernel's type information took megabytes, and is needed no more.
+        give_back_memory();
         let now = monotonic_ns();
         if let Err(why) = probes.seed() {
             notes.push(format!("connections older than the agent are not seen: {why}"));
@@ -289,7 +294,7 @@ impl EbpfSource {
             let count = stats[index].saturating_sub(self.stats[index]);
             if count > 0 {
                 let observer = self.nodes.only().map(|name| &**name);
-                tell(&Observation::Lost(Loss { at: wall, observer, source: SourceKind::Ebpf, cause, count }));
+                tell(&Observation::Lost(Loss { at: Some(wall), observer, source: SourceKind::Ebpf, cause, count }));
             }
         }
         self.stats = stats;

@@ -4,6 +4,7 @@
 use std::io;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
 
 use aya::maps::{Array, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{Iter, Program};
@@ -52,6 +53,26 @@ pub struct Hook {
     pub missing: Option<String>,
 }
 
+/// One pass over all live sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pass {
+    /// Sockets that were read.
+    pub sockets: u64,
+    /// The longest the kernel was busy without a break.
+    pub longest_chunk: Duration,
+}
+
+/// What the kernel accounted for a program, while it accounts (`kernel.bpf_stats_enabled`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProgramCost {
+    /// The program.
+    pub name: String,
+    /// How often it ran.
+    pub runs: u64,
+    /// For how long in all.
+    pub time: Duration,
+}
+
 /// What each program hooks and shows.
 const HOOKS: [(&str, &str, &str); 6] = [
     ("socket_state", "inet_sock_set_state", "connections that open, fail and end"),
@@ -65,7 +86,6 @@ const HOOKS: [(&str, &str, &str); 6] = [
 /// The probes.
 pub struct Probes {
     ebpf: Ebpf,
-    btf: Btf,
     slots: SlotTable,
     high_water: Array<MapData, u64>,
     events: RingBuf<MapData>,
@@ -85,15 +105,14 @@ enum Recognising {
 }
 
 impl Probes {
-    /// Loads and attaches all that the kernel takes, with room for so many sockets.
+    /// Loads and attaches all that the kernel takes, with room for so many sockets. They go when this is dropped.
     ///
     /// # Errors
     /// When nothing can be seen at all.
-    pub fn attach(kernel: &Kernel, slots: u32) -> Result<Self, ProbeError> {
+    pub fn attach(kernel: &Kernel, btf: &Btf, slots: u32) -> Result<Self, ProbeError> {
         let refused = |error: &dyn std::error::Error| ProbeError::Refused(told(error));
-        let btf = Btf::from_sys_fs().map_err(|e| refused(&e))?;
         let mut ebpf = EbpfLoader::new()
-            .btf(Some(&btf))
+            .btf(Some(btf))
             .override_global("OFFSETS", &kernel.offsets, true)
             .override_global("CONFIG", &kernel.config, true)
             .override_global("IGNORED_REASONS", &kernel.ignored, true)
@@ -105,21 +124,22 @@ impl Probes {
         let mut hooks = Vec::new();
         for (program, tracepoint, sees) in HOOKS {
             let missing = if kernel.tracepoints.contains(&tracepoint) {
-                hook(&mut ebpf, program, tracepoint, &btf).err()
+                hook(&mut ebpf, program, tracepoint, btf).err()
             } else {
                 Some("this kernel does not have it".to_owned())
             };
             hooks.push(Hook { name: tracepoint, sees, missing });
         }
-        if let Some(why) = hooks.first().and_then(|hook| hook.missing.clone()) {
-            return Err(ProbeError::Refused(why));
+        if hooks.iter().all(|hook| hook.missing.is_some()) {
+            let why = hooks.iter().find_map(|hook| hook.missing.clone());
+            return Err(ProbeError::Refused(why.unwrap_or_default()));
         }
         let sampling = load_sample(&mut ebpf).err();
         let can_sample = sampling.is_none();
         hooks.push(Hook { name: "sample", sees: "bytes and round-trip times of live connections", missing: sampling });
-        let seeding = load_seed(&mut ebpf, &btf).err();
+        let seeding = load_seed(&mut ebpf, btf).err();
         hooks.push(Hook { name: "task_file", sees: "connections older than the agent", missing: seeding });
-        let recognition = load_recognition(&mut ebpf, &btf, kernel).err();
+        let recognition = load_recognition(&mut ebpf, btf, kernel).err();
         let recognising = if recognition.is_some() { Recognising::Impossible } else { Recognising::Off };
         hooks.push(Hook { name: "sk_data_ready", sees: "protocols, by first bytes", missing: recognition });
         let map = |ebpf: &mut Ebpf, name| ebpf.take_map(name).ok_or(ProbeError::Map(name));
@@ -136,7 +156,6 @@ impl Probes {
             ignored: map(&mut ebpf, "IGNORED")?.try_into().map_err(|_| ProbeError::Map("IGNORED"))?,
             batch: DropBatch::default(),
             ebpf,
-            btf,
             hooks,
             can_sample,
             recognising,
@@ -168,16 +187,18 @@ impl Probes {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn sample(&mut self, mut each: impl FnMut(&Identity, &Counters)) -> Result<(), ProbeError> {
+    pub fn sample(&mut self, mut each: impl FnMut(&Identity, &Counters)) -> Result<Pass, ProbeError> {
         let failed = |why| ProbeError::Kernelside { what: "cannot read the counters of live sockets", why };
         let used = self.high_water.get(&0, 0).map_err(|e| failed(io::Error::other(e)))?;
         let used = used.min(self.slots.len() as u64);
-        let Some(Program::RawTracePoint(program)) = self.ebpf.program("sample_sockets") else { return Ok(()) };
+        let Some(Program::RawTracePoint(program)) = self.ebpf.program("sample_sockets") else { return Ok(Pass::default()) };
         let program = program.fd().map_err(|e| failed(io::Error::other(e)))?.as_fd();
-        let mut first = 0;
+        let (mut pass, mut first) = (Pass::default(), 0);
         while first < used {
             let number = CHUNK.min(used - first);
-            run(program, &[first, number]).map_err(failed)?;
+            let begun = Instant::now();
+            pass.sockets += u64::from(run(program, &[first, number]).map_err(failed)?);
+            pass.longest_chunk = pass.longest_chunk.max(begun.elapsed());
             for slot in first..first + number {
                 if let Some((identity, counters)) = usize::try_from(slot).ok().and_then(|s| self.slots.get(s)) {
                     each(&identity, &counters);
@@ -185,7 +206,7 @@ impl Probes {
             }
             first += number;
         }
-        Ok(())
+        Ok(pass)
     }
 
     /// Finds the connections that are older than the probes; how many.
@@ -259,6 +280,16 @@ impl Probes {
         }
     }
 
+    /// What the kernel accounted for each program so far.
+    #[must_use]
+    pub fn costs(&self) -> Vec<ProgramCost> {
+        let programs = self.ebpf.programs().filter_map(|(name, program)| {
+            let info = program.info().ok()?;
+            Some(ProgramCost { name: name.to_owned(), runs: info.run_count(), time: info.run_time() })
+        });
+        programs.collect()
+    }
+
     /// Memory that the kernel may use for the maps at most, in bytes, by map.
     #[must_use]
     pub fn memory(&self) -> Vec<(String, u64)> {
@@ -272,12 +303,6 @@ impl Probes {
             _ => None,
         };
         self.ebpf.maps().filter_map(|(name, map)| Some((name.to_owned(), of(map)?))).collect()
-    }
-
-    /// The kernel's own type information, for what else is loaded beside the probes.
-    #[must_use]
-    pub fn btf(&self) -> &Btf {
-        &self.btf
     }
 }
 
