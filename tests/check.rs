@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use firedoor::check::{CheckError, FailOn, Inputs, exit_code, run};
-use firedoor::output::{check_junit, check_sarif, check_text};
-use firedoor_core::check::{CheckFinding, CheckReport, ObjectAt, Severity};
+use firedoor::harmless::is_harmful;
+use firedoor::output::{check_json, check_junit, check_sarif, check_text};
+use firedoor_core::check::{CheckFinding, CheckReport, ObjectAt, Rule, Severity};
 use serde_json::Value;
 
 fn cases() -> Vec<PathBuf> {
@@ -237,4 +238,125 @@ fn text_is_harmless() {
         Err(CheckError::Unreadable { .. })
     ));
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+fn folder_with(name: &str, text: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(name), text).unwrap();
+    folder
+}
+
+const JOB: &str = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a, namespace: ml}\n\
+    spec: {parallelism: 2, completions: 2, template: {spec: {}}}\n";
+const POLICY: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: other}\n\
+    spec: {podSelector: {}}\n";
+
+fn unreadable(report: &CheckReport) -> Vec<&str> {
+    let found = report.findings.iter().filter(|finding| finding.rule == Rule::UnreadableInput);
+    found.map(|finding| finding.object.file.as_deref().unwrap_or_default()).collect()
+}
+
+/// What is passed over could hold the policy that locks the door.
+#[cfg(unix)]
+#[test]
+fn what_is_passed_over_leaves_the_answer_open() {
+    let folder = folder_with("job.yaml", &format!("{JOB}---\n{POLICY}"));
+    let inside = [folder.path().to_owned()];
+    let alone = [folder.path().join("job.yaml")];
+    let of = |manifests: &[PathBuf], capture: Option<&Path>| {
+        run(&Inputs { manifests, capture, ..Inputs::default() }).unwrap()
+    };
+    assert_eq!(exit_code(&of(&inside, None).report, FailOn::Error), 0);
+    std::os::unix::fs::symlink("elsewhere", folder.path().join("policy.yaml")).unwrap();
+    std::os::unix::fs::symlink("..", folder.path().join("up")).unwrap();
+    std::os::unix::fs::symlink("nowhere", folder.path().join("README")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("s.json")).unwrap();
+    for outcome in [of(&inside, None), of(&alone, Some(folder.path()))] {
+        let names: Vec<&str> =
+            unreadable(&outcome.report).into_iter().map(|path| path.rsplit('/').next().unwrap()).collect();
+        assert_eq!(names, ["policy.yaml", "s.json", "up"]);
+        assert_eq!(outcome.problems.count(), 3);
+        assert_eq!(exit_code(&outcome.report, FailOn::Error), 3);
+    }
+}
+
+#[test]
+fn a_damaged_object_of_the_cluster_leaves_the_answer_open() {
+    let cluster = folder_with("policies.yaml", &format!("{POLICY}---\nkind: [\n"));
+    let folder = folder_with("job.yaml", JOB);
+    let manifests = [folder.path().to_owned()];
+    let outcome =
+        run(&Inputs { manifests: &manifests, capture: Some(cluster.path()), ..Inputs::default() }).unwrap();
+    assert_eq!(unreadable(&outcome.report).len(), 1);
+    assert_eq!(exit_code(&outcome.report, FailOn::Error), 3);
+    let summary = &outcome.report.findings[0].summary;
+    assert!(summary.ends_with("at its line 1 column 7: unclosed bracket '['"), "{summary}");
+}
+
+#[test]
+fn that_there_is_no_policy_is_told() {
+    for (text, told) in [(JOB.to_owned(), true), (format!("{JOB}---\n{POLICY}"), false)] {
+        let folder = folder_with("job.yaml", &text);
+        let manifests = [folder.path().to_owned()];
+        let report = run(&Inputs { manifests: &manifests, ..Inputs::default() }).unwrap().report;
+        assert_eq!(report.findings.iter().any(|finding| finding.rule == Rule::NoPolicies), told);
+        assert_eq!(exit_code(&report, FailOn::Error), 0);
+    }
+}
+
+#[test]
+fn junit_cases_have_names_of_their_own() {
+    for case in cases() {
+        let mut report = report(&case);
+        // Two findings of one rule about one object: another pair of roles, say.
+        let again = report
+            .findings
+            .clone()
+            .into_iter()
+            .map(|finding| CheckFinding { summary: format!("also {}", finding.summary), ..finding });
+        report =
+            CheckReport::new(report.jobs.clone(), report.findings.iter().cloned().chain(again).collect());
+        let mut bytes = Vec::new();
+        check_junit::write(&report, Severity::Warning, &mut bytes).unwrap();
+        let xml = String::from_utf8(bytes).unwrap();
+        let names: Vec<&str> = xml
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix("<testcase "))
+            .map(|rest| rest.split(" file=").next().unwrap().trim_end_matches(['/', '>']))
+            .collect();
+        let distinct: BTreeSet<&str> = names.iter().copied().collect();
+        assert_eq!(names.len(), distinct.len(), "{xml}");
+    }
+}
+
+/// Names come from outside: in no form may they turn the direction of writing.
+#[test]
+fn no_form_holds_raw_control_characters() {
+    let odd = "a\u{202e}b\u{9b}c\u{2066}\u{200e}";
+    let folder = folder_with("job.yaml", &JOB.replace("name: a", r#"name: "a\u202eb\u009bc\u2066\u200e""#));
+    let manifests = [folder.path().to_owned()];
+    let report = run(&Inputs { manifests: &manifests, ..Inputs::default() }).unwrap().report;
+    let mut forms = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    let [text, json, sarif, junit] = &mut forms;
+    check_text::write(&report, false, text).unwrap();
+    check_json::write(&report, &mut *json).unwrap();
+    check_sarif::write(&report, sarif).unwrap();
+    check_junit::write(&report, Severity::Warning, junit).unwrap();
+    let back: Value = serde_json::from_slice(json).unwrap();
+    assert_eq!(back["jobs"][0]["name"], odd, "it still says what it said");
+    for form in forms {
+        let form = String::from_utf8(form).unwrap();
+        assert!(!form.contains(|c: char| c != '\n' && is_harmful(c)), "{form:?}");
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_rule() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/check.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for rule in Rule::ALL {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", rule.as_str())));
+        let row = row.unwrap_or_else(|| panic!("docs/check.md does not list {}", rule.as_str()));
+        assert!(row.contains(rule.description()), "{row}");
+    }
 }

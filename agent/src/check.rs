@@ -9,7 +9,7 @@ use firedoor_core::check::{
 };
 
 use crate::capture::objects::{self, Piece};
-use crate::capture::{CaptureError, Problems, files_below, shown};
+use crate::capture::{Below, CaptureError, Problems, files_below, shown};
 use crate::config::{Config, ConfigError};
 
 /// Stands for standard input.
@@ -136,6 +136,15 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Outcome, CheckError> {
     Ok(Outcome { report: CheckReport::new(jobs, findings), problems: reading.problems })
 }
 
+/// Whose objects a text holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// Those to check.
+    Manifests,
+    /// Those the cluster has already.
+    Cluster,
+}
+
 /// What was read so far.
 #[derive(Default)]
 struct Reading {
@@ -150,10 +159,29 @@ impl Reading {
         let unreadable = |why| CaptureError::Unreadable { path: capture.to_owned(), why };
         std::fs::read_dir(capture).map_err(unreadable)?;
         let inner = capture.join("objects");
-        let files = files_below(if inner.is_dir() { &inner } else { capture }, &EXTENSIONS);
-        let objects = objects::read(&files, &mut self.problems);
-        self.sources.extend(objects.into_iter().map(|object| Source { object, origin: None }));
+        let below = files_below(if inner.is_dir() { &inner } else { capture }, &EXTENSIONS);
+        self.all_of(&below, Side::Cluster);
         Ok(())
+    }
+
+    /// Everything below a directory; what cannot be read leaves the answer open.
+    fn all_of(&mut self, below: &Below, side: Side) {
+        for skipped in &below.skipped {
+            self.damaged(&skipped.path, 0, &format!("{}: not read", skipped.why));
+        }
+        for file in &below.files {
+            match objects::text(file) {
+                Ok(text) => {
+                    self.text(file, &text, side);
+                }
+                Err(what) => self.damaged(file, 0, &what),
+            }
+        }
+    }
+
+    fn damaged(&mut self, path: &Path, line: u64, what: &str) {
+        self.problems.note(path, line, what);
+        self.damage.push(damage(path, line, what));
     }
 
     fn manifests(&mut self, path: &Path) -> Result<(), CheckError> {
@@ -168,21 +196,11 @@ impl Reading {
         }
         if path.is_dir() {
             std::fs::read_dir(path).map_err(|e| unreadable(e.to_string()))?;
-            let files = files_below(path, &EXTENSIONS);
-            if files.is_empty() {
+            let below = files_below(path, &EXTENSIONS);
+            if below.files.is_empty() && below.skipped.is_empty() {
                 return Err(CheckError::Empty { path: path.to_owned() });
             }
-            for file in files {
-                match objects::text(&file) {
-                    Ok(text) => {
-                        self.text(&file, &text);
-                    }
-                    Err(what) => {
-                        self.problems.note(&file, 0, &what);
-                        self.damage.push(damage(&file, 1, &what));
-                    }
-                }
-            }
+            self.all_of(&below, Side::Manifests);
             return Ok(());
         }
         let text = objects::text(path).map_err(unreadable)?;
@@ -192,7 +210,7 @@ impl Reading {
     /// A text that was asked for by name has to hold something.
     fn named(&mut self, path: &Path, text: &str) -> Result<(), CheckError> {
         let before = self.sources.len();
-        let first = self.text(path, text);
+        let first = self.text(path, text, Side::Manifests);
         if self.sources.len() == before {
             let why = first.unwrap_or_else(|| "it is empty".to_owned());
             return Err(CheckError::Damaged { path: path.to_owned(), why });
@@ -201,12 +219,12 @@ impl Reading {
     }
 
     /// Takes the objects of a text; gives the first problem.
-    fn text(&mut self, path: &Path, text: &str) -> Option<String> {
+    fn text(&mut self, path: &Path, text: &str, side: Side) -> Option<String> {
         let file = path.display().to_string();
         let mut first = None;
         objects::pieces(text, &mut |line, piece| match piece {
             Piece::Object(object) => {
-                let origin = Some(Origin { file: file.clone(), line });
+                let origin = (side == Side::Manifests).then(|| Origin { file: file.clone(), line });
                 self.sources.push(Source { object, origin });
             }
             Piece::Foreign(what) => {
@@ -214,8 +232,7 @@ impl Reading {
                 first.get_or_insert(what);
             }
             Piece::Damaged(what) => {
-                self.problems.note(path, line, &what);
-                self.damage.push(damage(path, line, &what));
+                self.damaged(path, line, &what);
                 first.get_or_insert(what);
             }
         });
@@ -226,6 +243,6 @@ impl Reading {
 fn damage(path: &Path, line: u64, what: &str) -> CheckFinding {
     let (file, line) = (Some(path.display().to_string()), Some(line.max(1)));
     let object = ObjectAt { kind: String::new(), namespace: None, name: String::new(), file, line };
-    let summary = format!("a document cannot be read, and what it would change is not known: {what}");
+    let summary = format!("an input cannot be read, and what it would change is not known: {what}");
     CheckFinding::new(Rule::UnreadableInput, Severity::Unknown, None, object, summary)
 }

@@ -2,6 +2,7 @@
 //! unreadable input; 3 inconclusive. 1 wins over 3.
 
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,6 +10,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 use firedoor_core::report::Symptom;
 
+use crate::agent::{self, AgentOptions};
 use crate::check::{self, FailOn};
 use crate::config;
 use crate::output::{check_json, check_junit, check_sarif, check_text, fix, json, text};
@@ -33,6 +35,55 @@ enum Command {
     /// Check a job's manifests before it runs: would its pods be able to talk, and where may they land
     #[command(after_long_help = CHECK)]
     Check(Check),
+    /// Watch a node: what its kernel sees of the jobs' traffic, diagnosed while it happens
+    #[command(after_long_help = AGENT)]
+    Agent(Agent),
+}
+
+const AGENT: &str = "\
+Needs root with CAP_BPF and CAP_PERFMON, and a kernel from 5.15 on with type information (CONFIG_DEBUG_INFO_BTF).
+What the kernel does not offer is told at the start and under /readyz, with what is therefore not seen.
+
+HTTP: /api/v1/report (the report, as `firedoor replay --format json` prints it), /healthz, /readyz.
+SIGTERM and SIGINT end it; a recording is complete then.";
+
+#[derive(clap::Args)]
+struct Agent {
+    /// Where observations come from
+    #[arg(long, value_enum, default_value_t = Source::Ebpf)]
+    source: Source,
+    /// This node's name; several, each with the file of its network namespace, where nodes share a kernel
+    #[arg(long = "node", value_name = "NAME[=NETNS]", required = true, value_parser = node)]
+    nodes: Vec<(String, Option<PathBuf>)>,
+    /// A directory with the cluster's objects; read again when it changes
+    #[arg(long, value_name = "DIR")]
+    inventory: PathBuf,
+    /// Record what is observed into DIR/sockets.jsonl, which must not exist: `firedoor replay` reads it
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Where to serve HTTP
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9745")]
+    listen: SocketAddr,
+    /// Configuration
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Source {
+    /// The kernel of this node
+    Ebpf,
+}
+
+fn node(text: &str) -> Result<(String, Option<PathBuf>), String> {
+    let (name, netns) = match text.split_once('=') {
+        Some((name, netns)) => (name, Some(PathBuf::from(netns))),
+        None => (text, None),
+    };
+    if name.is_empty() {
+        return Err("a node has a name".to_owned());
+    }
+    Ok((name.to_owned(), netns))
 }
 
 const CHECK: &str = "\
@@ -170,6 +221,7 @@ pub fn run() -> ExitCode {
     match cli.command {
         Command::Replay(options) => finish(replay_command(&options)),
         Command::Check(options) => finish(check_command(&options)),
+        Command::Agent(options) => finish(agent_command(options)),
     }
 }
 
@@ -229,6 +281,12 @@ fn replay_command(options: &Replay) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(outcome.exit_code(options.fail_on.as_deref())))
+}
+
+fn agent_command(options: Agent) -> anyhow::Result<ExitCode> {
+    let Agent { source: Source::Ebpf, nodes, inventory, record, listen, config } = options;
+    agent::run(&AgentOptions { nodes, inventory, record, listen, config })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn check_command(options: &Check) -> anyhow::Result<ExitCode> {

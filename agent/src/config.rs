@@ -45,6 +45,25 @@ pub struct Config {
     pub grouping: Grouping,
     /// Thresholds.
     pub settings: Settings,
+    /// How the kernel is watched.
+    pub kernel: KernelSettings,
+}
+
+/// How the kernel is watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelSettings {
+    /// How often the counters of live connections are read.
+    pub sample_every: Duration,
+    /// Connections followed at a time.
+    pub max_sockets: u32,
+    /// Where the host's control groups (version 2) are mounted; `None`: looked up.
+    pub cgroups: Option<PathBuf>,
+}
+
+impl Default for KernelSettings {
+    fn default() -> Self {
+        Self { sample_every: Duration::from_secs(5), max_sockets: 32_768, cgroups: None }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -53,7 +72,16 @@ struct RawConfig {
     jobs: RawJobs,
     policy: RawPolicy,
     diagnosis: RawDiagnosis,
+    kernel: RawKernel,
     prices: BTreeMap<String, RawTariff>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawKernel {
+    sample_milliseconds: Option<u64>,
+    max_sockets: Option<u32>,
+    cgroups: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -181,6 +209,16 @@ pub fn cilium_version(text: &str) -> Result<(u16, u16), String> {
     }
 }
 
+impl RawKernel {
+    fn onto(self, kernel: &mut KernelSettings) {
+        if let Some(milliseconds) = self.sample_milliseconds {
+            kernel.sample_every = Duration::from_millis(milliseconds.max(100));
+        }
+        kernel.max_sockets = self.max_sockets.unwrap_or(kernel.max_sockets).clamp(64, 1 << 20);
+        kernel.cgroups = self.cgroups;
+    }
+}
+
 impl RawPolicy {
     fn checked(self) -> Result<policy::Settings, String> {
         let version = self.cilium_version.as_deref().map(cilium_version).transpose();
@@ -237,6 +275,7 @@ impl Config {
             raw.onto(&provider, tariff)?;
         }
         raw.diagnosis.onto(&mut config.settings)?;
+        raw.kernel.onto(&mut config.kernel);
         Ok(config)
     }
 }

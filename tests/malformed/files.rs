@@ -115,11 +115,47 @@ fn links_in_circles_end() {
     let capture = Capture::new().flows(denied(4));
     let objects = capture.path().join("objects");
     std::os::unix::fs::symlink(&objects, objects.join("again")).expect("links can be made");
+    std::os::unix::fs::symlink("world.json", objects.join("same.yaml")).expect("links can be made");
     std::os::unix::fs::symlink("..", objects.join("up")).expect("links can be made");
     std::os::unix::fs::symlink("nowhere", objects.join("dangling.yaml")).expect("links can be made");
     let seen = capture.replay();
     seen.blocked(4);
     assert!(seen.notes.is_empty(), "nothing was read twice: {:?}", seen.notes);
+    // What `again` and `same.yaml` lead to was read all the same.
+    for link in ["objects/up", "objects/dangling.yaml"] {
+        seen.told(link, "symbolic link");
+    }
+    assert_eq!(seen.problems.len(), 2, "{:?}", seen.problems);
+}
+
+/// Reading a pipe or a socket may never end.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_told_and_not_opened() {
+    let capture = Capture::new().flows(denied(4)).file("gpu/readme.txt", "left alone");
+    let odd = ["flows-2.jsonl", "objects/socket.yaml", "gpu/socket.prom"];
+    let sockets = odd.map(|name| std::os::unix::net::UnixListener::bind(capture.path().join(name)));
+    assert!(sockets.iter().all(Result::is_ok), "{sockets:?}");
+    let seen = capture.replay();
+    seen.blocked(4);
+    for name in odd {
+        seen.told(name, "not a file");
+    }
+    assert_eq!(seen.problems.len(), 3, "{:?}", seen.problems);
+}
+
+#[test]
+fn files_of_absurd_size_are_not_read() {
+    let capture = Capture::new().flows(denied(4)).file("gpu/n1.prom", "").object_file("huge.yaml", "");
+    for name in ["gpu/n1.prom", "objects/huge.yaml"] {
+        // A hole takes no room on the disk.
+        let file = std::fs::File::options().write(true).open(capture.path().join(name)).expect("writable");
+        file.set_len((1 << 30) + 1).expect("files can have holes");
+    }
+    let seen = capture.replay();
+    seen.blocked(4);
+    seen.told("gpu/n1.prom", "larger than 1073741824 bytes");
+    seen.told("objects/huge.yaml", "larger than 1073741824 bytes");
 }
 
 #[test]

@@ -211,3 +211,33 @@ fn lost_events_of_absurd_numbers_are_counted() {
     assert_eq!(seen.report["coverage"]["complete"], false);
     seen.blocked(4);
 }
+
+#[test]
+fn lost_events_without_a_readable_time_are_counted_once() {
+    for time_of_loss in [json!(null), json!("yesterday"), json!("")] {
+        for node in [json!("n2"), json!(null)] {
+            let lost =
+                json!({"lost_events": {"num_events_lost": 7}, "node_name": node, "time": time_of_loss});
+            let seen = Capture::new().flows(around(lost.to_string())).replay();
+            assert_eq!([seen.count("received"), seen.count("rejected"), seen.count("lost")], [4, 0, 7]);
+            assert_eq!(seen.report["jobs"][0]["coverage"]["lost"], 7);
+            assert_eq!(seen.report["window"], json!({"start": time(0), "end": time(12)}));
+            seen.told("flows.jsonl:3", "its lost events are counted");
+            seen.blocked(4);
+            // Nothing tells two such messages from one that was told twice: more may be lost, never less.
+            let twice = Capture::new().flows([denied(4), vec![lost.to_string(), lost.to_string()]].concat());
+            assert_eq!(twice.replay().count("lost"), 14);
+        }
+    }
+}
+
+#[test]
+fn lost_events_of_impossible_numbers_are_refused() {
+    for count in [json!(-1), json!("-5"), json!("18446744073709551616"), json!(1.5)] {
+        let lost = json!({"lost_events": {"num_events_lost": count}, "node_name": "n2", "time": time(6)});
+        let seen = Capture::new().flows(around(lost.to_string())).replay();
+        assert_eq!([seen.count("received"), seen.count("rejected"), seen.count("lost")], [5, 1, 0]);
+        seen.told("flows.jsonl:3", "");
+        seen.blocked(4);
+    }
+}

@@ -73,6 +73,12 @@ fn a_damaged_document_takes_no_other_with_it() {
     seen.told(&format!("all.yaml:{}", lines_before + 2), "damaged");
     seen.told(&format!("all.yaml:{}", lines_before + 13), "no Kubernetes object");
     assert_eq!(seen.problems.len(), 2, "{:?}", seen.problems);
+    let excerpt = |problem: &String| problem.contains("\\n") || problem.contains("-->");
+    assert!(
+        !seen.problems.iter().any(excerpt),
+        "one sentence, not the parser's drawing: {:?}",
+        seen.problems
+    );
 }
 
 #[test]

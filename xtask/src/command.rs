@@ -79,6 +79,18 @@ pub(crate) fn release_binary(root: &Path) -> Result<PathBuf> {
     Ok(binary)
 }
 
+/// Builds the release binary with the kernel source, and gives its path.
+pub(crate) fn agent_binary(root: &Path) -> Result<PathBuf> {
+    crate::ebpf::build(root)?;
+    let arguments = ["build", "--quiet", "--release", "--package", "firedoor", "--features", "ebpf"];
+    succeed(&mut command(root, "cargo", &arguments))?;
+    let binary = target(root)?.join("release/firedoor");
+    if !binary.is_file() {
+        bail!("the build left no {}", binary.display());
+    }
+    Ok(binary)
+}
+
 /// Where cargo builds.
 pub(crate) fn target(root: &Path) -> Result<PathBuf> {
     let mut metadata = command(root, "cargo", &["metadata", "--format-version=1", "--no-deps"]);

@@ -6,7 +6,9 @@
 mod bench;
 mod command;
 mod demo;
+mod ebpf;
 mod golden;
+mod lab;
 mod setup;
 mod test;
 mod tidy;
@@ -39,10 +41,26 @@ enum Task {
     },
     /// Runs the golden cases.
     Golden(golden::Arguments),
+    /// Builds the kernel probes.
+    Ebpf,
     /// Checks the architecture's walls.
     Tidy,
     /// Measures.
     Bench(bench::Arguments),
+    /// Plays scenarios on this machine's kernel, as root: real traffic, really broken.
+    Lab(lab::Arguments),
+    /// The wire between the lab's zones.
+    #[command(hide = true)]
+    LabWire,
+    /// A member of the lab's training job.
+    #[command(hide = true)]
+    LabMember(lab::member::Arguments),
+    /// Removes a lab's traces when its process is gone.
+    #[command(hide = true)]
+    LabJanitor {
+        /// The lab's run.
+        run: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -62,8 +80,13 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Task::Demo => demo::run(&root)?,
         Task::Test { quick } => return test::run(&root, quick),
         Task::Golden(arguments) => golden::run(&root, &arguments)?,
+        Task::Ebpf => ebpf::run(&root)?,
         Task::Tidy => tidy::run(&root)?,
         Task::Bench(arguments) => bench::run(&root, &arguments)?,
+        Task::Lab(arguments) => return lab::run(&root, &arguments),
+        Task::LabWire => lab::wire()?,
+        Task::LabMember(arguments) => lab::member::run(&arguments)?,
+        Task::LabJanitor { run } => lab::janitor(&run)?,
     }
     Ok(ExitCode::SUCCESS)
 }

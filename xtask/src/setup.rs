@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, output, succeed, typed};
+use crate::ebpf;
 
 /// The version of cargo-deny that the checks were written for.
 const CARGO_DENY: &str = "0.20.2";
@@ -22,6 +23,10 @@ pub(crate) enum Purpose {
     Supply,
     /// Steady numbers from `cargo xtask bench`.
     Bench,
+    /// `cargo xtask lab`.
+    Lab,
+    /// `cargo xtask lab --workload torch`: large, and installed only when that is asked for.
+    LabTorch,
 }
 
 /// Something that must be on the machine.
@@ -51,7 +56,7 @@ enum Install {
     Cargo { package: &'static str, version: &'static str },
 }
 
-const REQUIREMENTS: [Requirement; 6] = [
+const REQUIREMENTS: [Requirement; 12] = [
     Requirement {
         name: "git",
         probe: Probe { program: "git", arguments: &["--version"], says: "git version" },
@@ -94,6 +99,52 @@ const REQUIREMENTS: [Requirement; 6] = [
         purpose: Purpose::Bench,
         needed_for: "pinning a measurement to one core",
     },
+    Requirement {
+        name: "ip",
+        probe: Probe { program: "ip", arguments: &["-Version"], says: "iproute2" },
+        install: Install::System { package: "iproute2" },
+        purpose: Purpose::Lab,
+        needed_for: "the lab's network namespaces",
+    },
+    Requirement {
+        name: "tc",
+        probe: Probe { program: "tc", arguments: &["-Version"], says: "iproute2" },
+        install: Install::System { package: "iproute2" },
+        purpose: Purpose::Lab,
+        needed_for: "the lab's programs on interfaces",
+    },
+    Requirement {
+        name: "ss",
+        probe: Probe { program: "ss", arguments: &["-Version"], says: "iproute2" },
+        install: Install::System { package: "iproute2" },
+        purpose: Purpose::Lab,
+        needed_for: "a second look at the lab's sockets",
+    },
+    Requirement {
+        name: "nft",
+        probe: Probe { program: "nft", arguments: &["--version"], says: "nftables" },
+        install: Install::System { package: "nftables" },
+        purpose: Purpose::Lab,
+        needed_for: "the lab's packet filters",
+    },
+    Requirement {
+        name: "nsenter",
+        probe: Probe { program: "nsenter", arguments: &["--version"], says: "util-linux" },
+        install: Install::System { package: "util-linux" },
+        purpose: Purpose::Lab,
+        needed_for: "running the lab's processes in their namespaces",
+    },
+    Requirement {
+        name: "PyTorch",
+        probe: Probe {
+            program: "/usr/bin/python3",
+            arguments: &["-c", "import torch; print('torch', torch.__version__)"],
+            says: "torch",
+        },
+        install: Install::System { package: "python3-torch" },
+        purpose: Purpose::LabTorch,
+        needed_for: "the lab's workload in PyTorch",
+    },
 ];
 
 /// Installs everything that is missing.
@@ -101,7 +152,28 @@ const REQUIREMENTS: [Requirement; 6] = [
 /// # Errors
 /// When something is missing and cannot be installed from here: the message says what to install.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    provide(root, REQUIREMENTS.iter(), true)
+    provide(root, REQUIREMENTS.iter().filter(|requirement| requirement.purpose != Purpose::LabTorch), true)?;
+    ebpf::ensure(root)?;
+    println!("BPF compiler and linker: there");
+    Ok(())
+}
+
+/// Installs packages of the system.
+///
+/// # Errors
+/// When this machine does not let it, or the package manager fails.
+pub(crate) fn install_packages(root: &Path, packages: &[&'static str]) -> Result<()> {
+    for package in packages {
+        let install = Install::System { package };
+        let Some(commands) = installation(root, &install, Machine::here()) else {
+            bail!("{} cannot be installed from here", by_hand_hint(&install));
+        };
+        for mut command in commands {
+            println!("{}", typed(&command));
+            succeed(&mut command).with_context(|| format!("{package} could not be installed"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Installs what is missing for one purpose; says nothing when nothing is.

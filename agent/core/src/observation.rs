@@ -282,8 +282,8 @@ pub struct Flow<'a> {
 /// Events that will never be told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss<'a> {
-    /// When the loss was noticed.
-    pub at: Timestamp,
+    /// When the loss was noticed; `None`: not told.
+    pub at: Option<Timestamp>,
     /// The node whose events were lost; `None`: any.
     pub observer: Option<&'a str>,
     /// Which kind of source lost them.

@@ -190,6 +190,18 @@ pub enum FindingState {
     Recovered,
 }
 
+impl FindingState {
+    /// The name used in reports.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Ended => "ended",
+            Self::Recovered => "recovered",
+        }
+    }
+}
+
 /// A job.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct JobReport {

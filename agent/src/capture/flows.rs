@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use firedoor_core::observation::Observation;
+use firedoor_core::observation::{Loss, Observation};
 use firedoor_core::pipeline::Pipeline;
 use firedoor_core::time::Timestamp;
 use memchr::memmem;
@@ -148,16 +148,37 @@ fn time_of(line: &[u8]) -> Option<Timestamp> {
 }
 
 fn enter(source: &mut Source, pipeline: &mut Pipeline, problems: &mut Problems, tally: &mut Tally) {
-    if let Err(what) = take_line(source, pipeline, tally) {
-        pipeline.reject();
+    if let Err(Damage { what, entered }) = take_line(source, pipeline, tally) {
+        if !entered {
+            pipeline.reject();
+        }
         problems.note(source.lines.path(), source.lines.number(), what);
     }
 }
 
+/// What is wrong with a line.
+struct Damage {
+    what: String,
+    /// What the line says was used nevertheless, and is counted there.
+    entered: bool,
+}
+
+impl From<String> for Damage {
+    fn from(what: String) -> Self {
+        Self { what, entered: false }
+    }
+}
+
+impl From<convert::Unusable> for Damage {
+    fn from(unusable: convert::Unusable) -> Self {
+        unusable.to_string().into()
+    }
+}
+
 /// Takes what a line holds, or says why it holds nothing that can be used.
-fn take_line(source: &mut Source, pipeline: &mut Pipeline, tally: &mut Tally) -> Result<(), String> {
+fn take_line(source: &mut Source, pipeline: &mut Pipeline, tally: &mut Tally) -> Result<(), Damage> {
     if source.state == Line::TooLong {
-        return Err(format!("the line is longer than {} bytes", super::lines::MAX_LINE));
+        return Err(format!("the line is longer than {} bytes", super::lines::MAX_LINE).into());
     }
     let line = source.line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&source.line);
     // Checked once for the whole line: checking every text in it again would cost a tenth of the time.
@@ -165,11 +186,12 @@ fn take_line(source: &mut Source, pipeline: &mut Pipeline, tally: &mut Tally) ->
     let described = |error: serde_json::Error| describe(&error, line, &source.state);
     // Files are of one form throughout, but lost events stay wrapped even where flows are plain.
     if source.form == Form::Sockets {
-        return take_kernel(line, pipeline, tally).map_err(|error| match error {
+        let said = take_kernel(line, pipeline, tally).map_err(|error| match error {
             Damaged::Json(_) if !line.starts_with('{') => format!("not JSON: {}...", beginning(line)),
             Damaged::Json(error) => describe(&error, line, &source.state),
             Damaged::Unusable(unusable) => unusable.to_string(),
         });
+        return Ok(said?);
     }
     if source.form == Form::PlainFlows
         && let Ok(flow) = json::plain_flow(line)
@@ -178,7 +200,7 @@ fn take_line(source: &mut Source, pipeline: &mut Pipeline, tally: &mut Tally) ->
     }
     let response = json::response(line).map_err(described)?;
     if is_response(&response) {
-        return take_response(&response, pipeline, tally).map_err(|unusable| unusable.to_string());
+        return take_response(&response, pipeline, tally);
     }
     let flow = json::plain_flow(line).map_err(described)?;
     source.form = Form::PlainFlows;
@@ -203,8 +225,8 @@ fn take_kernel(line: &str, pipeline: &mut Pipeline, tally: &mut Tally) -> Result
     Ok(())
 }
 
-fn take_plain(flow: &json::Flow<'_>, pipeline: &mut Pipeline) -> Result<(), String> {
-    let flow = convert::flow(flow, "", "").map_err(|unusable| unusable.to_string())?;
+fn take_plain(flow: &json::Flow<'_>, pipeline: &mut Pipeline) -> Result<(), Damage> {
+    let flow = convert::flow(flow, "", "")?;
     pipeline.observe(Observation::Flow(flow));
     Ok(())
 }
@@ -221,13 +243,19 @@ fn take_response(
     response: &json::Response<'_>,
     pipeline: &mut Pipeline,
     tally: &mut Tally,
-) -> Result<(), convert::Unusable> {
+) -> Result<(), Damage> {
     let (node, time) = (response.node_name.as_str(), response.time.as_str());
     if let Some(flow) = &response.flow {
         pipeline.observe(Observation::Flow(convert::flow(flow, node, time)?));
     } else if let Some(lost) = &response.lost_events {
         tally.lost += 1;
-        pipeline.observe(convert::lost(lost, node, time)?);
+        let loss = convert::lost(lost, node, time)?;
+        let untimed = matches!(loss, Observation::Lost(Loss { at: None, .. }));
+        pipeline.observe(loss);
+        if untimed {
+            let what = format!("{}: its lost events are counted", convert::Unusable::Time(time.to_owned()));
+            return Err(Damage { what, entered: true });
+        }
     } else if let Some(status) = &response.node_status {
         tally.node_status += 1;
         if let Some(blind) = convert::node_status(status, time) {

@@ -13,13 +13,13 @@ use super::Problems;
 /// counts.
 pub fn read(files: &[PathBuf], readings: &mut Readings, problems: &mut Problems) {
     for file in files {
-        match std::fs::read(file) {
+        match super::contents(file) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes);
                 let at = stated_time(&text).or_else(|| modified(file));
                 parse(file, &text, at, readings, problems);
             }
-            Err(error) => problems.note(file, 0, format!("cannot read: {error}")),
+            Err(what) => problems.note(file, 0, what),
         }
     }
 }

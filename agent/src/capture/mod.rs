@@ -8,6 +8,7 @@ pub mod objects;
 pub mod sockets;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::harmless::harmless;
@@ -52,6 +53,8 @@ pub struct Layout {
     pub gpu: Vec<PathBuf>,
     /// The capture's own configuration.
     pub config: Option<PathBuf>,
+    /// What may hold something, but is not read.
+    pub skipped: Vec<Skipped>,
 }
 
 impl Layout {
@@ -66,18 +69,34 @@ impl Layout {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let plain = name.trim_end_matches(".gz").trim_end_matches(".zst");
-            if name.starts_with("flows") && plain.ends_with(".jsonl") && path.is_file() {
-                layout.flows.push(path);
-            } else if name.starts_with("sockets") && plain.ends_with(".jsonl") && path.is_file() {
-                layout.sockets.push(path);
+            let (flows, sockets) = (name.starts_with("flows"), name.starts_with("sockets"));
+            if (flows || sockets) && plain.ends_with(".jsonl") {
+                if !path.is_file() {
+                    layout.skipped.push(Skipped { path, why: "not a file" });
+                } else if flows {
+                    layout.flows.push(path);
+                } else {
+                    layout.sockets.push(path);
+                }
             } else if name == "firedoor.toml" && path.is_file() {
                 layout.config = Some(path);
             }
         }
         layout.flows.sort();
         layout.sockets.sort();
-        layout.objects = files_below(&capture.join("objects"), &["yaml", "yml", "json"]);
-        layout.gpu = files_below(&capture.join("gpu"), &["prom"]);
+        let below = [("objects", &["yaml", "yml", "json"][..]), ("gpu", &["prom"][..])];
+        let [objects, gpu] = below.map(|(folder, extensions)| {
+            let folder = capture.join(folder);
+            // Neither has to be there.
+            if folder.symlink_metadata().is_ok() {
+                files_below(&folder, extensions)
+            } else {
+                Below::default()
+            }
+        });
+        (layout.objects, layout.gpu) = (objects.files, gpu.files);
+        layout.skipped.extend(objects.skipped.into_iter().chain(gpu.skipped));
+        layout.skipped.sort();
         if layout.flows.is_empty() && layout.sockets.is_empty() {
             return Err(CaptureError::Empty { path: capture.to_owned() });
         }
@@ -85,27 +104,94 @@ impl Layout {
     }
 }
 
-/// Files with one of these extensions below a directory, by path. Links are not followed: they could lead out of
-/// the capture, or in circles.
+/// Something in a directory that is passed over, although it may hold what is looked for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Skipped {
+    /// What.
+    pub path: PathBuf,
+    /// Why it is not read.
+    pub why: &'static str,
+}
+
+/// What is below a directory.
+#[derive(Debug, Default, Clone)]
+pub struct Below {
+    /// Files, by path.
+    pub files: Vec<PathBuf>,
+    /// What was passed over, by path.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Files with one of these extensions below a directory. Links are not followed: they could lead out of the capture,
+/// or in circles; what they lead to within the directory is found without them. Pipes and devices are not opened:
+/// reading them may never end.
 #[must_use]
-pub fn files_below(directory: &Path, extensions: &[&str]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+pub fn files_below(directory: &Path, extensions: &[&str]) -> Below {
+    const UNREADABLE: &str = "a directory that cannot be read";
+    let wanted = |path: &Path| {
+        let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+        extension.is_some_and(|e| extensions.contains(&e.as_str()))
+    };
+    let root = directory.canonicalize().ok();
+    let found_anyway = |link: &Path| {
+        let target = link.canonicalize().ok();
+        target.zip(root.as_ref()).is_some_and(|(target, root)| {
+            target.starts_with(root) && (target.is_dir() || (target.is_file() && wanted(&target)))
+        })
+    };
+    let mut below = Below::default();
     let mut pending = vec![directory.to_owned()];
     while let Some(directory) = pending.pop() {
-        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
-        for entry in entries.flatten() {
-            let Ok(kind) = entry.file_type() else { continue };
-            let path = entry.path();
-            let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+        let Ok(entries) = std::fs::read_dir(&directory) else {
+            below.skipped.push(Skipped { path: directory, why: UNREADABLE });
+            continue;
+        };
+        for entry in entries {
+            let Ok((path, kind)) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))) else {
+                below.skipped.push(Skipped { path: directory.clone(), why: UNREADABLE });
+                continue;
+            };
             if kind.is_dir() {
                 pending.push(path);
-            } else if kind.is_file() && extension.is_some_and(|e| extensions.contains(&e.as_str())) {
-                found.push(path);
+            } else if kind.is_symlink() {
+                if (wanted(&path) || path.is_dir()) && !found_anyway(&path) {
+                    below.skipped.push(Skipped { path, why: "a symbolic link that leads elsewhere" });
+                }
+            } else if wanted(&path) {
+                if kind.is_file() {
+                    below.files.push(path);
+                } else {
+                    below.skipped.push(Skipped { path, why: "not a file" });
+                }
             }
         }
     }
-    found.sort();
-    found
+    below.files.sort();
+    below.skipped.sort();
+    below.skipped.dedup();
+    below
+}
+
+/// A larger file is not believed to be what it is taken for.
+const MAX_FILE: u64 = 1 << 30;
+
+/// What a file holds, when it is of a size that can be.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn contents(file: &Path) -> Result<Vec<u8>, String> {
+    let cannot = |error: std::io::Error| format!("cannot read: {error}");
+    let opened = std::fs::File::open(file).map_err(cannot)?;
+    if opened.metadata().map_err(cannot)?.len() > MAX_FILE {
+        return Err(format!("larger than {MAX_FILE} bytes: not read"));
+    }
+    // It may grow, and a pipe has no size.
+    let mut bytes = Vec::new();
+    opened.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(format!("larger than {MAX_FILE} bytes: not read"));
+    }
+    Ok(bytes)
 }
 
 /// A path as it may be printed: file names can hold control characters.

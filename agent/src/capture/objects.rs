@@ -7,11 +7,10 @@ use firedoor_core::object::Object;
 use serde_json::Value;
 
 use super::Problems;
+use crate::harmless::harmless;
 
 /// Lists may hold lists, but not without end.
 const MAX_NESTING: usize = 8;
-/// A larger object file is not believed to be one.
-const MAX_FILE: u64 = 1 << 30;
 
 /// Reads all objects of all files, in the order of the files.
 pub fn read(files: &[PathBuf], problems: &mut Problems) -> Vec<Object> {
@@ -30,12 +29,7 @@ pub fn read(files: &[PathBuf], problems: &mut Problems) -> Vec<Object> {
 /// # Errors
 /// Why it cannot be read.
 pub fn text(file: &Path) -> Result<String, String> {
-    let size = std::fs::metadata(file).map_err(|e| format!("cannot read: {e}"))?.len();
-    if size > MAX_FILE {
-        return Err(format!("larger than {MAX_FILE} bytes: not read"));
-    }
-    let bytes = std::fs::read(file).map_err(|e| format!("cannot read: {e}"))?;
-    String::from_utf8(bytes)
+    String::from_utf8(super::contents(file)?)
         .map_err(|e| format!("not UTF-8 text from byte {} on: not read", e.utf8_error().valid_up_to()))
 }
 
@@ -70,7 +64,7 @@ pub fn pieces(text: &str, each: &mut dyn FnMut(u64, Piece)) {
         match yaml(document) {
             Ok(Value::Null) => {}
             Ok(value) => collect(line + first as u64, value, 0, each),
-            Err(what) => each(line, Piece::Damaged(format!("damaged YAML document: {}", said(&what)))),
+            Err(what) => each(line, Piece::Damaged(format!("damaged YAML document: {}", in_document(&what)))),
         }
     }
 }
@@ -189,8 +183,15 @@ fn strip(value: &mut Value) {
     }
 }
 
+/// The parser's one sentence, without the excerpt that it draws below.
+fn in_document(what: &str) -> String {
+    let sentence = what.lines().next().unwrap_or_default();
+    let sentence = sentence.strip_prefix("error: ").unwrap_or(sentence);
+    let place = if sentence.starts_with("line ") { "at its " } else { "" };
+    format!("{place}{}", said(sentence))
+}
+
 /// Text from outside, harmless for a terminal and not too long.
 fn said(text: &str) -> String {
-    let short: String = text.chars().take(200).collect();
-    short.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'")
+    harmless(&text.chars().take(200).collect::<String>())
 }

@@ -125,7 +125,7 @@ pub fn write(to: &mut impl Write, observation: &Observation<'_>) -> io::Result<(
         Observation::Socket(event) => Line::of_step(event),
         Observation::Drops(drops) => Line::of_drops(drops),
         Observation::Lost(loss) => Line {
-            time: loss.at.to_string().into(),
+            time: loss.at.map(|at| at.to_string()).unwrap_or_default().into(),
             node: loss.observer.unwrap_or_default().into(),
             event: "lost".into(),
             cause: loss.cause.into(),
@@ -207,19 +207,21 @@ impl Line<'_> {
     /// # Errors
     /// Why it cannot be used.
     pub fn observation(&self) -> Result<Option<Observation<'_>>, Unusable> {
-        let at = Timestamp::parse(&self.time).ok_or_else(|| Unusable::Time(self.time.to_string()))?;
+        let time = Timestamp::parse(&self.time);
+        let needed = || time.ok_or_else(|| Unusable::Time(self.time.to_string()));
         match self.event.as_ref() {
             "" => Err(self.missing("event")),
+            // That something was lost stays true, whenever it was.
             "lost" => Ok(Some(Observation::Lost(Loss {
-                at,
+                at: time,
                 observer: Some(self.node.as_ref()).filter(|node| !node.is_empty()),
                 source: SourceKind::Ebpf,
                 cause: &self.cause,
                 count: self.count.ok_or_else(|| self.missing("count"))?,
             }))),
-            "drops" => self.drops(at).map(Some),
+            "drops" => self.drops(needed()?).map(Some),
             _ => match self.step() {
-                Some(step) => self.socket(at, step).map(Some),
+                Some(step) => self.socket(needed()?, step).map(Some),
                 None => Ok(None),
             },
         }

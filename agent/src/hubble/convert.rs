@@ -22,6 +22,9 @@ pub enum Unusable {
     /// A port that no packet can have.
     #[error("port {0} does not exist")]
     Port(i128),
+    /// A number of lost events that nobody can have counted.
+    #[error("{0} events cannot have been lost")]
+    Lost(i128),
     /// A flow without addresses and pods says nothing about anybody.
     #[error("the flow names neither addresses nor pods")]
     NoEnds,
@@ -70,20 +73,16 @@ pub fn flow<'a>(
     })
 }
 
-/// Lost events as an observation.
+/// Lost events as an observation; without a time where the message has no readable one, since its count is still true.
 ///
 /// # Errors
 /// Why the message is unusable.
 pub fn lost<'a>(lost: &json::LostEvents<'_>, node: &'a str, time: &str) -> Result<Observation<'a>, Unusable> {
-    let at = Timestamp::parse(time).ok_or_else(|| Unusable::Time(time.to_owned()))?;
+    let number = lost.num_events_lost.0;
+    let count = u64::try_from(number).map_err(|_| Unusable::Lost(number))?;
     let observer = (!node.is_empty()).then_some(node);
-    Ok(Observation::Lost(Loss {
-        at,
-        observer,
-        source: SourceKind::Hubble,
-        cause: "",
-        count: u64::try_from(lost.num_events_lost.0).unwrap_or(0),
-    }))
+    let at = Timestamp::parse(time);
+    Ok(Observation::Lost(Loss { at, observer, source: SourceKind::Hubble, cause: "", count }))
 }
 
 /// A relay's news about its nodes, when it means that some are not seen.

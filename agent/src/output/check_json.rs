@@ -8,8 +8,6 @@ use firedoor_core::check::CheckReport;
 ///
 /// # Errors
 /// When writing fails.
-pub fn write(report: &CheckReport, mut to: impl Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut to, report)?;
-    to.write_all(b"\n")?;
-    to.flush()
+pub fn write(report: &CheckReport, to: impl Write) -> io::Result<()> {
+    super::escaped_json::write(report, to)
 }

@@ -14,7 +14,7 @@ const RELATED: usize = 16;
 ///
 /// # Errors
 /// When writing fails.
-pub fn write(report: &CheckReport, mut to: impl Write) -> io::Result<()> {
+pub fn write(report: &CheckReport, to: impl Write) -> io::Result<()> {
     let rules: Vec<Value> = Rule::ALL.iter().map(|rule| described(*rule)).collect();
     let results: Vec<Value> = report.findings.iter().map(result).collect();
     let log = json!({
@@ -30,9 +30,7 @@ pub fn write(report: &CheckReport, mut to: impl Write) -> io::Result<()> {
             "results": results,
         }],
     });
-    serde_json::to_writer_pretty(&mut to, &log)?;
-    to.write_all(b"\n")?;
-    to.flush()
+    super::escaped_json::write(&log, to)
 }
 
 fn described(rule: Rule) -> Value {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use firedoor_core::report::{JobReport, RemedyReport, Report, StepReport, TargetReport};
 
@@ -18,22 +18,25 @@ const NAME: usize = 40;
 const IMMUTABLE: [&str; 2] = ["resubmit", "recreate"];
 
 /// Writes all remedies of a report, and says how many there are. The directory is made; it may be there, but empty.
+/// All of it is written, or nothing stays.
 ///
 /// # Errors
 /// When the directory is not empty, or cannot be written.
 pub fn write(report: &Report, directory: &Path) -> io::Result<usize> {
-    fs::create_dir_all(directory)?;
-    if fs::read_dir(directory)?.next().is_some() {
-        let what = format!(
-            "{} is not empty: patches of another report would be mixed with these",
-            directory.display()
-        );
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
-    }
+    let (count, files) = files(report);
+    place(directory, &files, &mut create)?;
+    Ok(count)
+}
+
+/// A file's path in the directory, and what it holds.
+type Files = Vec<(PathBuf, String)>;
+
+/// How many remedies there are, and all their files.
+fn files(report: &Report) -> (usize, Files) {
     let mut page = String::from(
         "# Proposed remedies\n\nNothing here has been applied. Run the commands in this directory.\n",
     );
-    let mut count = 0;
+    let (mut count, mut files) = (0, Vec::new());
     let mut seen: BTreeSet<Vec<(&str, &str, &str)>> = BTreeSet::new();
     for job in &report.jobs {
         for remedy in job.findings.iter().flat_map(|finding| &finding.remedies) {
@@ -45,24 +48,62 @@ pub fn write(report: &Report, directory: &Path) -> io::Result<usize> {
             count += 1;
             let kind = remedy.steps.first().map_or("remedy", |step| step.kind);
             let name = format!("{count:02}-{}-{kind}", file_name(&job.name));
-            write_steps(remedy, &directory.join(&name))?;
+            let steps = remedy.steps.iter().enumerate().filter(|(_, step)| !step.patch.is_empty());
+            files.extend(
+                steps.map(|(number, step)| {
+                    (Path::new(&name).join(step_name(number, step)), step.patch.clone())
+                }),
+            );
             section(&mut page, job, remedy, &name);
         }
     }
-    create(&directory.join("README.md"), &page)?;
-    Ok(count)
+    files.push((PathBuf::from("README.md"), page));
+    (count, files)
 }
 
-fn write_steps(remedy: &RemedyReport, directory: &Path) -> io::Result<()> {
-    fs::create_dir(directory)?;
-    for (number, step) in remedy.steps.iter().enumerate().filter(|(_, step)| !step.patch.is_empty()) {
-        create(&directory.join(step_name(number, step)), &step.patch)?;
+/// Puts the files into the directory. When one of them cannot be written, all are taken away again: half a remedy is
+/// worse than none.
+fn place(
+    directory: &Path,
+    files: &Files,
+    create: &mut dyn FnMut(&Path, &str) -> io::Result<()>,
+) -> io::Result<()> {
+    let was_there = directory.is_dir();
+    fs::create_dir_all(directory)?;
+    if fs::read_dir(directory)?.next().is_some() {
+        let what = format!(
+            "{} is not empty: patches of another report would be mixed with these",
+            directory.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     }
-    Ok(())
+    let mut made = Vec::new();
+    let written = files.iter().try_for_each(|(path, text)| {
+        let path = directory.join(path);
+        if let Some(parent) = path.parent().filter(|parent| *parent != directory && !parent.exists()) {
+            fs::create_dir(parent)?;
+            made.push(parent.to_owned());
+        }
+        made.push(path.clone());
+        create(&path, text)
+    });
+    if written.is_err() {
+        // What cannot be taken away cannot be mended here either; the error that is told is the first one.
+        for path in made.iter().rev() {
+            let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+        }
+        if !was_there {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+    written
 }
 
+/// A disk may only say when it is asked to keep something that it is full.
 fn create(path: &Path, text: &str) -> io::Result<()> {
-    File::options().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
+    let mut file = File::options().write(true).create_new(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 fn step_name(number: usize, step: &StepReport) -> String {
@@ -237,5 +278,37 @@ mod tests {
         assert_eq!(file_name("../../etc/passwd\n"), "etc-passwd");
         assert_eq!(file_name("…"), "unnamed");
         assert!(!plain("```\n# x").contains(['`', '\n']));
+    }
+
+    #[test]
+    fn all_is_written_or_nothing_stays() {
+        let files: Files = ["01-a/01-x.yaml", "01-a/02-y.yaml", "02-b/01-x.yaml", "README.md"]
+            .map(|path| (PathBuf::from(path), "text\n".to_owned()))
+            .into();
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        for there_before in [false, true] {
+            for room in 0..files.len() {
+                let parent = tempfile::tempdir().unwrap();
+                let directory = parent.path().join("fix");
+                if there_before {
+                    fs::create_dir(&directory).unwrap();
+                }
+                let mut left = room;
+                // The file is there before it is found that its text has no room.
+                let mut until_full = |path: &Path, text: &str| {
+                    create(path, if left == 0 { "" } else { text })?;
+                    left = left.checked_sub(1).ok_or_else(full)?;
+                    Ok(())
+                };
+                let error = place(&directory, &files, &mut until_full).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+                assert_eq!(directory.exists(), there_before);
+                assert!(!there_before || fs::read_dir(&directory).unwrap().next().is_none());
+                place(&directory, &files, &mut create).unwrap();
+                assert_eq!(fs::read_to_string(directory.join("02-b/01-x.yaml")).unwrap(), "text\n");
+                let again = place(&directory, &files, &mut create).unwrap_err();
+                assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+            }
+        }
     }
 }

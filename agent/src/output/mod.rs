@@ -5,6 +5,7 @@ pub mod check_json;
 pub mod check_junit;
 pub mod check_sarif;
 pub mod check_text;
+mod escaped_json;
 pub mod fix;
 pub mod json;
 pub mod text;

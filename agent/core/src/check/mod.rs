@@ -81,12 +81,24 @@ pub fn check(sources: &[Source], options: &Options) -> CheckReport {
         jobs.push(gang.report(&world, &places));
     }
     if jobs.is_empty() && findings.iter().all(|finding| finding.severity != Severity::Unknown) {
-        let nobody =
-            ObjectAt { kind: String::new(), namespace: None, name: String::new(), file: None, line: None };
         let summary = "no job with more than one pod in the inputs: nothing was checked".to_owned();
-        findings.push(CheckFinding::new(Rule::NothingToCheck, Severity::Unknown, None, nobody, summary));
+        findings.push(CheckFinding::new(Rule::NothingToCheck, Severity::Unknown, None, nobody(), summary));
+    }
+    if !jobs.is_empty() && !world.has_policies() {
+        let summary = "no network policy in the inputs: the jobs were judged as if the cluster had none";
+        let mut finding =
+            CheckFinding::new(Rule::NoPolicies, Severity::Note, None, nobody(), summary.to_owned());
+        finding
+            .advice
+            .push("Give the cluster's policies as well, in the files or with --capture.".to_owned());
+        findings.push(finding);
     }
     CheckReport::new(jobs, findings)
+}
+
+/// For a finding about the inputs as a whole.
+fn nobody() -> ObjectAt {
+    ObjectAt { kind: String::new(), namespace: None, name: String::new(), file: None, line: None }
 }
 
 impl CheckReport {

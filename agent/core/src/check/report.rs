@@ -76,6 +76,8 @@ pub enum Rule {
     UnreadablePolicy,
     /// Nothing was found that could be checked.
     NothingToCheck,
+    /// The inputs hold no network policy.
+    NoPolicies,
     /// No node would take some of the pods.
     Unschedulable,
     /// Something makes the scheduler put the members into different zones.
@@ -96,7 +98,7 @@ pub enum Rule {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::TrafficDenied,
         Self::EphemeralPortsClosed,
         Self::DnsDenied,
@@ -106,6 +108,7 @@ impl Rule {
         Self::UnreadableInput,
         Self::UnreadablePolicy,
         Self::NothingToCheck,
+        Self::NoPolicies,
         Self::Unschedulable,
         Self::ZoneSplitForced,
         Self::ZoneSplit,
@@ -129,6 +132,7 @@ impl Rule {
             Self::UnreadableInput => "unreadable-input",
             Self::UnreadablePolicy => "unreadable-policy",
             Self::NothingToCheck => "nothing-to-check",
+            Self::NoPolicies => "no-policies",
             Self::Unschedulable => "unschedulable",
             Self::ZoneSplitForced => "zone-split-forced",
             Self::ZoneSplit => "zone-split",
@@ -154,9 +158,10 @@ impl Rule {
             Self::RuntimeMissing => {
                 "The runtime that holds a TrainJob's pod templates is not among the inputs."
             }
-            Self::UnreadableInput => "A document could not be read.",
+            Self::UnreadableInput => "An input could not be read.",
             Self::UnreadablePolicy => "A network policy could not be understood.",
             Self::NothingToCheck => "The inputs hold no job with more than one pod.",
+            Self::NoPolicies => "The inputs hold no network policy that a job could be judged by.",
             Self::Unschedulable => "No known node would take some of a job's pods.",
             Self::ZoneSplitForced => {
                 "A constraint makes the scheduler put a job's pods into different zones."

@@ -9,7 +9,7 @@ use super::report::{CheckFinding, CheckedPolicy, ObjectAt, Rule, Severity};
 use super::{Options, Origin, Source};
 use crate::facts::{Namespace, Node, Pod};
 use crate::object::{Object, ObjectKey};
-use crate::policy::{Direction, PolicyRef, PolicySet};
+use crate::policy::{Direction, PolicyKind, PolicyRef, PolicySet};
 use crate::workload::{Target, identified, merge, predicted_pods};
 
 /// What is known of the cluster, the manifests included.
@@ -71,6 +71,11 @@ impl World {
         }
         let positions = objects.iter().enumerate().map(|(at, object)| (object.key(), at)).collect();
         Self { objects, origins, nodes, policies, positions, dns, dns_assumed }
+    }
+
+    /// Whether there is any network policy to judge by.
+    pub(super) fn has_policies(&self) -> bool {
+        self.objects.iter().any(|object| PolicyKind::ALL.iter().any(|kind| kind.as_str() == object.kind()))
     }
 
     /// Where the object at this position stands.

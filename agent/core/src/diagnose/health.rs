@@ -7,7 +7,7 @@ use crate::inventory::PodId;
 use crate::report::{GpuState, JobVerdict};
 
 use super::context::JobContext;
-use super::{distance, latency};
+use super::{distance, latency, untried};
 
 /// Everything that keeps the job from being called healthy; empty when nothing does. That a blocked job's pods were
 /// not seen to talk is no news.
@@ -24,7 +24,10 @@ pub(super) fn unknowns(context: &JobContext<'_>, worst: Option<JobVerdict>) -> V
         unknowns
             .push(format!("node {node} could not be reached by the relay: what happens there is not seen"));
     }
-    unknowns.extend(unseen(context).filter(|_| worst != Some(JobVerdict::HardBlock)));
+    if worst != Some(JobVerdict::HardBlock) {
+        unknowns.extend(unseen(context));
+        unknowns.extend(untried::closed(context));
+    }
     unknowns.extend(far(context));
     if !unknowns.is_empty() {
         unknowns.extend(few_denials(context));

@@ -11,6 +11,7 @@ mod latency;
 mod mend;
 mod roles;
 mod sentence;
+mod untried;
 mod would_block;
 mod zone_label;
 

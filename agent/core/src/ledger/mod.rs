@@ -154,7 +154,8 @@ impl Ledger {
 
     /// Takes note of lost events. Their time moves no clock: a loss may be told long after it happened.
     pub fn lost(&mut self, loss: &Loss<'_>) {
-        if self.recent.seen_loss(loss) {
+        // Without a time, two messages that look alike need not be the same one.
+        if loss.at.is_some() && self.recent.seen_loss(loss) {
             return;
         }
         let Loss { at, observer, source, count, .. } = *loss;
@@ -162,11 +163,15 @@ impl Ledger {
             Some(name) => self.observers.id(name).unwrap_or(ObserverId::UNKNOWN),
             None => ObserverId::UNKNOWN,
         };
-        let at = self.clocks.notice(id, at);
-        let start = at.max(self.closed_until).floor_to(self.settings.window).max(self.closed_until);
+        let at = at.map(|at| self.clocks.notice(id, at));
+        // One without a time goes into the oldest window: it may have happened at any time.
+        let from = at.map_or(self.closed_until, |at| at.max(self.closed_until));
+        let start = from.floor_to(self.settings.window).max(self.closed_until);
         let window = self.open.entry(WindowKey { start, observer: id, source }).or_default();
         window.counts.lost = window.counts.lost.saturating_add(count);
-        window.touch(at);
+        if let Some(at) = at {
+            window.touch(at);
+        }
     }
 
     fn enter(&mut self, observer: ObserverId, at: Timestamp, event: Held) {

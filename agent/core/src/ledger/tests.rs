@@ -244,7 +244,7 @@ fn a_loss_is_kept_where_it_happened() {
         ledger.flow(&event.flow(), || event.concerns());
     }
     let loss = |at, observer, count| Loss {
-        at: Timestamp::from_nanos(at),
+        at: Some(Timestamp::from_nanos(at)),
         observer,
         source: SourceKind::Hubble,
         cause: "",

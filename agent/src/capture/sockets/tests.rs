@@ -51,7 +51,7 @@ fn observations() -> Vec<Observation<'static>> {
     }
     for observer in [None, Some("n1")] {
         let (source, cause) = (SourceKind::Ebpf, "ring");
-        all.push(Observation::Lost(Loss { at, observer, source, cause, count: 4 }));
+        all.push(Observation::Lost(Loss { at: Some(at), observer, source, cause, count: 4 }));
     }
     all
 }

@@ -144,6 +144,9 @@ fn icmp_rules() {
     let all = rule(json!({"fromEntities": ["all"]}));
     assert_eq!(letters(&into_x(&all, Protocol::Icmp, Ports::Range(7, 9))), "OO");
     assert_eq!(letters(&into_x(&rule(json!({})), Protocol::Icmp, any)), "OC");
+    let closed = into_x(&rule(json!({})), Protocol::Icmp, Ports::Range(7, 9));
+    let missing = closure(&closed.ingress).missing.as_ref().unwrap();
+    assert_eq!(missing.ports, [(0, 0)], "ICMP has no ports, whatever is asked");
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn default_deny_by_direction() {
         (json!({"ingress": [{}], "enableDefaultDeny": {"ingress": false}}), "OO"),
         (json!({"ingress": [{}], "egress": [{}], "enableDefaultDeny": {"ingress": false}}), "CO"),
         (json!({"ingress": [{}], "enableDefaultDeny": {"egress": false}}), "OC"),
+        (json!({"ingress": [{}], "enableDefaultDeny": {"ingress": true}}), "OC"),
         (json!({"ingress": [{}], "enableDefaultDeny": {"egress": true}}), "?C"),
         (json!({"egressDeny": nothing, "enableDefaultDeny": {"egress": false}}), "OO"),
         (json!({"egressDeny": [{"toEndpoints": [{}]}], "enableDefaultDeny": {"egress": false}}), "CO"),
@@ -257,6 +258,19 @@ fn networks() {
     assert_eq!(&tcp(&on(json!({"egress": [{"toCIDR": ["0.0.0.0/0"]}]})), &x, Entity::World, 80)[..1], "?");
     let api = Peer::Entity(Entity::KubeApiserver, Some("1.2.3.4".parse().unwrap()));
     assert_eq!(&tcp(&on(json!({"egress": [{"toCIDR": ["1.2.3.0/24"]}]})), &x, api, 80)[..1], "?");
+}
+
+#[test]
+fn what_is_doubtful_about_a_rule_is_told() {
+    let x = pod("ml/x", "app=x");
+    for (rule, doubt) in [
+        (json!({"toFQDNs": [{"matchName": "models.example.org"}]}), "allows DNS names"),
+        (json!({"toGroups": [{"aws": {}}]}), "groups of a cloud provider"),
+        (json!({"toCIDRSet": [{"cidrGroupRef": "g"}]}), "CIDR group"),
+    ] {
+        let answer = on(json!({"egress": [rule]})).evaluate(&ask(&x, world("1.2.3.4"), 80));
+        assert!(reason(&answer.egress).contains(doubt), "{:?}", answer.egress);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The evaluator for many pods agrees with one question at a time.
 
+use super::super::selector::{Attribute, Table, Test};
 use super::*;
 
 fn pods() -> Vec<Pod> {
@@ -60,6 +61,7 @@ fn bare(mut answer: Answer) -> Answer {
 fn questions(pods: &[Pod]) -> Vec<Question<'_>> {
     let mut peers: Vec<Peer<'_>> = pods.iter().map(Peer::Pod).collect();
     peers.extend([world("1.1.1.1"), Entity::World.into(), Entity::KubeApiserver.into(), Entity::Host.into()]);
+    peers.push(Entity::Init.into());
     let mut questions = Vec::new();
     for src in &peers {
         for dst in &peers {
@@ -119,6 +121,27 @@ fn groups_get_the_same_answers() {
     }
 }
 
+/// Answers do not depend on it, but a thousand pods against hundreds of policies do.
+#[test]
+fn selectors_are_indexed_by_what_tells_most() {
+    let mut table = Table::default();
+    let label = |key: &str| Attribute::PodLabel(key.to_owned());
+    let values = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let mut attribute_of = |requirements: Vec<(Attribute, Test<String>)>| {
+        let selector = table.selector(requirements);
+        selector.discriminator().map(|(attribute, values)| (attribute, values.len()))
+    };
+    let two = (label("a"), Test::In(values(&["x", "y"])));
+    let one = (label("b"), Test::In(values(&["x"])));
+    let namespace = (Attribute::Namespace, Test::In(values(&["ml"])));
+    assert_eq!(attribute_of(vec![two.clone()]), Some((0, 2)));
+    assert_eq!(attribute_of(vec![two.clone(), one.clone(), namespace]), Some((1, 1)));
+    assert_eq!(attribute_of(vec![(label("a"), Test::NotIn(values(&["x"]))), one]), Some((1, 1)));
+    let open = [Test::NotIn(values(&["x"])), Test::Exists, Test::Absent].map(|test| (label("a"), test));
+    assert_eq!(attribute_of(open.into()), None);
+    assert_eq!(attribute_of(Vec::new()), None);
+}
+
 #[test]
 fn labels_no_policy_names_do_not_divide() {
     let spec = json!({"endpointSelector": {"matchLabels": {"app": "a"}}, "ingress": [{"fromEndpoints": [
@@ -145,4 +168,42 @@ fn a_missing_allow_names_the_labels_all_pods_of_the_identity_have() {
     let missing = closure(answer.ingress()).missing.clone().unwrap();
     let app = Side::Pods { namespace: "ml".to_owned(), labels: [("app".to_owned(), "a".to_owned())].into() };
     assert_eq!((missing.subject, missing.peer), (app.clone(), app));
+}
+
+/// Pods that are alike to the policies which select them, but not to rules, or not in their namespace.
+#[test]
+fn a_missing_allow_names_the_labels_and_the_namespace_of_its_subject() {
+    let spec =
+        json!({"endpointSelector": {}, "ingress": [{"fromEndpoints": [{"matchLabels": {"index": "1"}}]}]});
+    let set = set(CILIUM, &[ccnp("p", spec)]);
+    let pods = [
+        pod("ml/p0", "app=a,index=0"),
+        pod("ml/p1", "app=a,index=1"),
+        pod("web/p2", "app=a,index=2"),
+        pod("web/p3", "app=b,index=2"),
+    ];
+    let all: Vec<&Pod> = pods.iter().collect();
+    let mut evaluator = Evaluator::new(&set, &all);
+    let mut subject = |dst: usize| {
+        let answer = evaluator.evaluate(&ask(all[0], all[dst], 80));
+        closure(answer.ingress()).missing.clone().unwrap().subject
+    };
+    let side = |namespace: &str, labels: &[(&str, &str)]| Side::Pods {
+        namespace: namespace.to_owned(),
+        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+    };
+    assert_eq!(subject(1), side("ml", &[("app", "a")]));
+    assert_eq!([subject(2), subject(3)], [side("web", &[("index", "2")]), side("web", &[("index", "2")])]);
+}
+
+/// A million pairs must not mean a million decisions in memory.
+#[test]
+fn pairs_of_the_same_identities_share_their_answers() {
+    let pods: Vec<Pod> = (0..3).map(|i| pod(&format!("ml/p{i}"), "app=a")).collect();
+    let set = set(CILIUM, &[cnp("p", json!({"endpointSelector": {}, "ingress": [{}]}))]);
+    let all: Vec<&Pod> = pods.iter().collect();
+    let mut evaluator = Evaluator::new(&set, &all);
+    let (one, other) =
+        (evaluator.evaluate(&ask(all[0], all[1], 80)), evaluator.evaluate(&ask(all[1], all[2], 80)));
+    assert!(std::ptr::eq(one.egress(), other.egress()) && std::ptr::eq(one.ingress(), other.ingress()));
 }

@@ -1,0 +1,62 @@
+//! The latest of everything that can be asked for. Written by the observer, read by whoever asks.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use firedoor_core::report::Report;
+use serde::Serialize;
+
+use crate::output::json;
+
+/// The latest of everything.
+pub(super) struct Board {
+    report: RwLock<Option<Arc<[u8]>>>,
+    readiness: Readiness,
+}
+
+/// What is watched and what is not.
+#[derive(Serialize)]
+struct Readiness {
+    source: &'static str,
+    hooks: Vec<HookState>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct HookState {
+    name: &'static str,
+    sees: &'static str,
+    attached: bool,
+    reason: Option<String>,
+}
+
+impl Board {
+    #[cfg(feature = "ebpf")]
+    pub(super) fn new(hooks: &[crate::source::ebpf::Hook], notes: &[String]) -> Self {
+        let hooks = hooks.iter().map(|hook| HookState {
+            name: hook.name,
+            sees: hook.sees,
+            attached: hook.missing.is_none(),
+            reason: hook.missing.clone(),
+        });
+        let readiness = Readiness { source: "ebpf", hooks: hooks.collect(), notes: notes.to_vec() };
+        Self { report: RwLock::new(None), readiness }
+    }
+
+    /// Puts up a new report.
+    pub(super) fn show(&self, report: &Report) {
+        let mut bytes = Vec::new();
+        if json::write(report, &mut bytes).is_ok() {
+            *self.report.write().unwrap_or_else(PoisonError::into_inner) = Some(bytes.into());
+        }
+    }
+
+    /// The latest report; `None`: there is none yet.
+    pub(super) fn report(&self) -> Option<Arc<[u8]>> {
+        self.report.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is watched and what is not, as JSON.
+    pub(super) fn readiness(&self) -> Vec<u8> {
+        serde_json::to_vec_pretty(&self.readiness).unwrap_or_default()
+    }
+}

@@ -1,0 +1,210 @@
+//! The lives of sockets, as user space follows them: what was told of each one already, and whose it is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use firedoor_core::observation::{Carried, End, Opener, SocketEvent, SocketStep, SourceKind};
+use firedoor_core::time::Timestamp;
+use firedoor_ebpf::{Counters, EventKind, Identity, Side, SocketRecord};
+
+use super::clock::Clock;
+use super::recognise::recognise;
+use super::whose::{Owner, Owners};
+use super::{Nodes, address, is_local};
+use crate::source::placement::Placement;
+
+/// `ECONNREFUSED`: a reset or an ICMP port unreachable answered the SYN.
+const CONNECTION_REFUSED: u32 = 111;
+
+/// Whose a socket is and which node saw it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Whose {
+    pub(super) owner: Owner,
+    pub(super) observer: Arc<str>,
+}
+
+impl Whose {
+    fn uid(&self) -> Option<&str> {
+        if let Owner::Pod(uid) = &self.owner { Some(uid) } else { None }
+    }
+}
+
+/// A live socket.
+struct Socket {
+    /// What was told already.
+    told: Counters,
+    opener: Option<Opener>,
+    /// The last pass that saw it.
+    pass: u64,
+    recognised: bool,
+}
+
+/// The live sockets.
+#[derive(Default)]
+pub(super) struct Sockets {
+    live: HashMap<u64, Socket, foldhash::fast::RandomState>,
+    pass: u64,
+}
+
+impl Sockets {
+    /// Whose a socket is.
+    pub(super) fn whose(
+        &self,
+        identity: &Identity,
+        owners: &mut Owners,
+        placement: &Placement,
+        nodes: &Nodes,
+        now: u64,
+    ) -> Whose {
+        let owner = owners.of(identity.cgroup, identity.netns, now);
+        let nobody = || Whose { owner: Owner::Nobody, observer: "".into() };
+        let node = match &owner {
+            Owner::Pod(uid) => placement.pod(uid).map(|place| &place.node),
+            Owner::Nobody => return nobody(),
+            Owner::Unknown => nodes.of_netns(identity.netns),
+        };
+        match node {
+            // Another node's, which shares this kernel: its own agent tells.
+            Some(node) if !nodes.names.is_empty() && !nodes.has(node) => nobody(),
+            Some(node) => Whose { observer: Arc::clone(node), owner },
+            None => Whose { observer: nodes.only().cloned().unwrap_or_default(), owner },
+        }
+    }
+
+    /// What an event tells; `None`: nothing worth telling.
+    pub(super) fn step<'a>(
+        &mut self,
+        record: &SocketRecord,
+        kind: EventKind,
+        whose: &'a Whose,
+        clock: &Clock,
+    ) -> Option<SocketEvent<'a>> {
+        let identity = &record.identity;
+        if is_local(record) {
+            return None;
+        }
+        let cookie = identity.cookie;
+        let mut opener = opener(identity.side);
+        let step = match kind {
+            EventKind::Opening => SocketStep::Opening,
+            EventKind::Retried => SocketStep::Retried,
+            EventKind::Established => {
+                let pass = self.pass;
+                self.live.entry(cookie).or_insert(Socket { told: Counters::default(), opener, pass, recognised: false });
+                SocketStep::Established
+            }
+            EventKind::Failed if record.detail == CONNECTION_REFUSED => SocketStep::Refused,
+            EventKind::Failed => SocketStep::GaveUp,
+            EventKind::Closed => {
+                let known = self.live.remove(&cookie);
+                opener = known.as_ref().and_then(|socket| socket.opener).or(opener);
+                // One that was open before anybody looked: what it had carried by then is not known.
+                let told = known.map_or(record.counters, |socket| socket.told);
+                SocketStep::Closed(carried(&told, &record.counters, opener))
+            }
+            EventKind::FirstBytes => {
+                let socket = self.live.get_mut(&cookie)?;
+                let length = (record.detail as usize).min(record.payload.len());
+                let whole = record.counters.received == length as u64;
+                let app = recognise(record.payload.get(..length)?, whole)?;
+                if std::mem::replace(&mut socket.recognised, true) {
+                    return None;
+                }
+                opener = socket.opener;
+                SocketStep::Recognised(app)
+            }
+            // A reset shows in the error with which the connection ends; listeners are told by whom they accept.
+            EventKind::Reset | EventKind::Listening => return None,
+        };
+        Some(event(identity, whose, clock.at(record.at), opener, step))
+    }
+
+    /// A pass over all live sockets begins.
+    pub(super) fn begin_pass(&mut self) {
+        self.pass += 1;
+    }
+
+    /// What a socket's counters tell since they were last told; `None`: nothing moved.
+    pub(super) fn sampled<'a>(
+        &mut self,
+        identity: &Identity,
+        counters: &Counters,
+        whose: &'a Whose,
+        at: Timestamp,
+    ) -> Option<SocketEvent<'a>> {
+        if address(identity.family, &identity.remote_addr).is_loopback() {
+            return None;
+        }
+        let pass = self.pass;
+        let opener = opener(identity.side);
+        let mut first = false;
+        let socket = self.live.entry(identity.cookie).or_insert_with(|| {
+            first = identity.side == Side::Unknown as u8;
+            // What an older socket carried before is not known; one whose opening was not told began at zero.
+            let told = if first { *counters } else { Counters::default() };
+            Socket { told, opener, pass, recognised: false }
+        });
+        socket.pass = pass;
+        let carried = carried(&socket.told, counters, socket.opener);
+        if !first && carried.sent == 0 && carried.received == 0 && carried.retransmitted == 0 {
+            return None;
+        }
+        socket.told = *counters;
+        let opener = socket.opener;
+        Some(event(identity, whose, at, opener, SocketStep::Carried(carried)))
+    }
+
+    /// The pass is over: sockets that were missed twice are gone, their end was lost.
+    pub(super) fn end_pass(&mut self) {
+        let pass = self.pass;
+        self.live.retain(|_, socket| socket.pass + 2 > pass);
+    }
+}
+
+fn opener(side: u8) -> Option<Opener> {
+    match side {
+        side if side == Side::Opened as u8 => Some(Opener::Local),
+        side if side == Side::Accepted as u8 => Some(Opener::Remote),
+        _ => None,
+    }
+}
+
+/// The difference. The kernel counts the opener's SYN as an acknowledged byte.
+fn carried(told: &Counters, now: &Counters, opener: Option<Opener>) -> Carried {
+    let syn = u64::from(opener == Some(Opener::Local));
+    let payload = |acked: u64| acked.saturating_sub(syn);
+    Carried {
+        sent: payload(now.acked).saturating_sub(payload(told.acked)),
+        received: now.received.saturating_sub(told.received),
+        retransmitted: now.retransmitted.saturating_sub(told.retransmitted),
+        rtt: (now.srtt_us != 0).then(|| Duration::from_micros(now.srtt_us.into())),
+        min_rtt: (now.min_rtt_us != u32::MAX && now.min_rtt_us != 0)
+            .then(|| Duration::from_micros(now.min_rtt_us.into())),
+    }
+}
+
+fn event<'a>(
+    identity: &Identity,
+    whose: &'a Whose,
+    at: Timestamp,
+    opener: Option<Opener>,
+    step: SocketStep,
+) -> SocketEvent<'a> {
+    let end = |addr: &[u8; 16], port, uid| End {
+        ip: Some(address(identity.family, addr)),
+        port,
+        pod: None,
+        uid,
+        reserved: None,
+    };
+    SocketEvent {
+        at,
+        observer: &whose.observer,
+        source: SourceKind::Ebpf,
+        local: end(&identity.local_addr, identity.local_port, whose.uid()),
+        remote: end(&identity.remote_addr, identity.remote_port, None),
+        opener,
+        step,
+    }
+}
