@@ -2,11 +2,16 @@
 //! [`crate::diagnose`] fills. Field names, order and meaning are a contract (report version 1): arrays are
 //! always present, `null` is "cannot know", all times are event times.
 
+mod distance;
+mod remedy;
+
 use serde::Serialize;
+
+pub use distance::{CostReport, PriceReport, RttReport};
+pub use remedy::{RemedyReport, StepReport, TargetReport};
 
 use crate::ledger::window::PortClass;
 use crate::observation::{Capabilities, Direction};
-use crate::prices::Billed;
 use crate::time::Timestamp;
 
 /// A whole report.
@@ -308,45 +313,6 @@ pub struct FindingReport {
     pub cost: Option<CostReport>,
 }
 
-/// Round trips across zones and within one.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct RttReport {
-    /// Median within a zone, in milliseconds; `null` when it was not measured often enough.
-    pub within_zone_ms_p50: Option<f64>,
-    /// Median across zones, in milliseconds.
-    pub cross_zone_ms_p50: Option<f64>,
-    /// 99th percentile across zones, in milliseconds.
-    pub cross_zone_ms_p99: Option<f64>,
-    /// Share of the bytes between the job's pods that cross zones.
-    pub crossing_bytes_ratio: Option<f64>,
-}
-
-/// What bytes across zones cost.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct CostReport {
-    /// Payload bytes that crossed zones, each counted once.
-    pub bytes: u64,
-    /// US dollars they cost; `null` when no price is known, a lower bound when it is of a part only.
-    pub usd: Option<f64>,
-    /// US dollars an hour, at the rate seen.
-    pub usd_per_hour: Option<f64>,
-    /// The price of the part that costs most; `null` when it is not known.
-    pub price: Option<PriceReport>,
-}
-
-/// A price of bytes across zones.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct PriceReport {
-    /// The provider, as its nodes' ids name it: `aws`, `gce`, `azure`, ...
-    pub provider: String,
-    /// US dollars for 10^9 bytes that cross, all ends together.
-    pub usd_per_gb: f64,
-    /// Which end pays.
-    pub billed: Billed,
-    /// The day of which the price is.
-    pub as_of: String,
-}
-
 /// What kind of cause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -491,48 +457,6 @@ pub struct PairReport {
     pub rtt_ms_p50: Option<f64>,
     /// Where it was dropped, seen from the dropping end; `null` when nothing was dropped.
     pub direction: Option<Direction>,
-}
-
-/// Something that would mend a finding.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct RemedyReport {
-    /// One sentence.
-    pub summary: String,
-    /// Whether it was checked to open every pair of the job without a new finding.
-    pub verified: bool,
-    /// Whether it opens a policy.
-    pub weakens_isolation: bool,
-    /// What it needs besides being applied.
-    pub needs: Vec<String>,
-    /// What to do, in order.
-    pub steps: Vec<StepReport>,
-}
-
-/// One step of a remedy.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct StepReport {
-    /// What kind of step.
-    pub kind: &'static str,
-    /// The object to change.
-    pub target: TargetReport,
-    /// How the patch applies: `merge`, `apply` or `delete`.
-    pub patch_type: &'static str,
-    /// The patch, as YAML.
-    pub patch: String,
-}
-
-/// The object a step changes.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TargetReport {
-    /// For example `apps/v1`.
-    pub api_version: String,
-    /// For example `Deployment`.
-    pub kind: String,
-    /// `null` for cluster-scoped objects.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
 }
 
 /// Workloads that talk like a job but are not joined to one.
