@@ -30,7 +30,6 @@ struct HookState {
 }
 
 impl Board {
-    #[cfg(feature = "ebpf")]
     pub(super) fn new(hooks: &[crate::source::ebpf::Hook], notes: &[String]) -> Self {
         let hooks = hooks.iter().map(|hook| HookState {
             name: hook.name,
