@@ -56,7 +56,7 @@ enum Install {
     Cargo { package: &'static str, version: &'static str },
 }
 
-const REQUIREMENTS: [Requirement; 12] = [
+const REQUIREMENTS: [Requirement; 13] = [
     Requirement {
         name: "git",
         probe: Probe { program: "git", arguments: &["--version"], says: "git version" },
@@ -133,6 +133,13 @@ const REQUIREMENTS: [Requirement; 12] = [
         install: Install::System { package: "util-linux" },
         purpose: Purpose::Lab,
         needed_for: "running the lab's processes in their namespaces",
+    },
+    Requirement {
+        name: "python3",
+        probe: Probe { program: "python3", arguments: &["--version"], says: "Python 3" },
+        install: Install::System { package: "python3" },
+        purpose: Purpose::Lab,
+        needed_for: "clients in the probes' tests",
     },
     Requirement {
         name: "PyTorch",

@@ -107,7 +107,10 @@ fn answer(request: &Request<Incoming>, board: &Board) -> Response<Full<Bytes>> {
     const JSON: HeaderValue = HeaderValue::from_static("application/json");
     let (status, kind, body) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/api/v1/report") => match board.report() {
-            Some(report) => (StatusCode::OK, JSON, Bytes::from_owner(report)),
+            Some(report) if request.uri().query() == Some("format=text") => {
+                (StatusCode::OK, TEXT, Bytes::from_owner(report.text))
+            }
+            Some(report) => (StatusCode::OK, JSON, Bytes::from_owner(report.json)),
             None => (StatusCode::SERVICE_UNAVAILABLE, TEXT, Bytes::from_static(b"no report yet\n")),
         },
         (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),

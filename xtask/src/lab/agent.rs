@@ -102,6 +102,12 @@ impl Agent {
         serde_json::from_slice(&body).context("the agent's report is no JSON")
     }
 
+    /// Its report for people, now.
+    pub(super) fn text(&self) -> Result<String> {
+        let (_, body) = get(self.at, "/api/v1/report?format=text")?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
     /// Ends it as a kubelet does, so that it finishes its recording.
     pub(super) fn stop(mut self) -> Result<ExitStatus> {
         // `setpriv`, `sh` and `nsenter` have replaced themselves: the child is the agent.
