@@ -112,9 +112,11 @@ fn answer(request: &Request<Incoming>, board: &Board) -> Response<Full<Bytes>> {
         },
         (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
         (&Method::GET | &Method::HEAD, "/readyz") => (StatusCode::OK, JSON, board.readiness().into()),
-        (&Method::GET | &Method::HEAD, _) => {
-            (StatusCode::NOT_FOUND, TEXT, Bytes::from_static(b"there are /api/v1/report, /healthz and /readyz\n"))
-        }
+        (&Method::GET | &Method::HEAD, _) => (
+            StatusCode::NOT_FOUND,
+            TEXT,
+            Bytes::from_static(b"there are /api/v1/report, /healthz and /readyz\n"),
+        ),
         _ => (StatusCode::METHOD_NOT_ALLOWED, TEXT, Bytes::from_static(b"only GET\n")),
     };
     let mut response = Response::new(Full::new(body));

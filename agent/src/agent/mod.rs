@@ -21,9 +21,9 @@ use firedoor_core::time::Timestamp;
 
 use crate::capture::{Problems, shown, sockets};
 use crate::config::{Config, ConfigError};
-use crate::source::placement::Placement;
 #[cfg(feature = "ebpf")]
 use crate::source::ebpf::{EbpfSettings, EbpfSource, ProbeError};
+use crate::source::placement::Placement;
 use board::Board;
 use directory::Directory;
 use transitions::Transitions;
@@ -59,7 +59,9 @@ pub enum AgentError {
     #[error(transparent)]
     Probe(#[from] ProbeError),
     /// This build cannot.
-    #[error("this firedoor was built without the kernel source; `cargo xtask ebpf` and then `cargo build --release --features ebpf` builds one with it")]
+    #[error(
+        "this firedoor was built without the kernel source; `cargo xtask ebpf` and then `cargo build --release --features ebpf` builds one with it"
+    )]
     NoEbpf,
     /// The objects.
     #[error("cannot read the inventory {}: {why}", shown(path))]
@@ -112,10 +114,10 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
         .map_err(|why| AgentError::Inventory { path: options.inventory.clone(), why })?
         .unwrap_or_default();
     let pipeline = Pipeline::new(Inventory::new(objects, &config.grouping), config.settings.clone());
-    let nodes = options.nodes.iter().map(|(name, netns)| ObservedNode {
-        name: name.as_str().into(),
-        netns: netns.clone(),
-    });
+    let nodes = options
+        .nodes
+        .iter()
+        .map(|(name, netns)| ObservedNode { name: name.as_str().into(), netns: netns.clone() });
     let kernel = config.kernel.clone();
     let mut source = EbpfSource::start(EbpfSettings {
         nodes: nodes.collect(),
@@ -141,7 +143,8 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
         log(note);
     }
     log(&format!("watching; http://{}/api/v1/report", server.address()));
-    let observer = Observer { directory, pipeline, source, recording, board, transitions: Transitions::default() };
+    let observer =
+        Observer { directory, pipeline, source, recording, board, transitions: Transitions::default() };
     observer.run(&asked)
 }
 

@@ -197,7 +197,9 @@ mod tests {
         let mut totals = DropTotals::new(reasons);
         let mut told = Vec::new();
         let mut look = |total: DropTally, now: u64| {
-            let idle = totals.update([(&key(), &total)].into_iter(), now, &mut |new| told.push((new.tally.packets, new.tally.attempts)));
+            let idle = totals.update([(&key(), &total)].into_iter(), now, &mut |new| {
+                told.push((new.tally.packets, new.tally.attempts))
+            });
             idle.len()
         };
         assert_eq!(look(tally(3, 20), 30), 0);

@@ -14,9 +14,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aya::Btf;
 use firedoor_core::observation::{Loss, Observation, SourceKind};
 use firedoor_core::time::Timestamp;
-use aya::Btf;
 use firedoor_ebpf::user::{give_back_memory, monotonic_ns};
 use firedoor_ebpf::{AF_INET, EventKind, STATS, SocketRecord, Stat};
 
@@ -69,7 +69,10 @@ impl Nodes {
         let by_netns = nodes.iter().filter_map(|node| {
             Some((namespace_inode(&node.netns.clone().unwrap_or_else(own))?, Arc::clone(&node.name)))
         });
-        Self { by_netns: by_netns.collect(), names: nodes.iter().map(|node| Arc::clone(&node.name)).collect() }
+        Self {
+            by_netns: by_netns.collect(),
+            names: nodes.iter().map(|node| Arc::clone(&node.name)).collect(),
+        }
     }
 
     /// The only node, where there is only one.
@@ -121,11 +124,16 @@ impl EbpfSource {
             cgroup2_mount(&mounts)
         });
         if cgroups.is_none() {
-            notes.push("control groups of version 2 are not mounted here: pods are told by network namespace".to_owned());
+            notes.push(
+                "control groups of version 2 are not mounted here: pods are told by network namespace"
+                    .to_owned(),
+            );
         }
         let nodes = Nodes::new(&settings.nodes);
         let mut host: Vec<u32> = nodes.by_netns.iter().map(|(inode, _)| *inode).collect();
-        host.extend(["/proc/1/ns/net", "/proc/self/ns/net"].iter().filter_map(|file| namespace_inode(file.as_ref())));
+        host.extend(
+            ["/proc/1/ns/net", "/proc/self/ns/net"].iter().filter_map(|file| namespace_inode(file.as_ref())),
+        );
         host.sort_unstable();
         host.dedup();
         // The kernel's type information took megabytes, and is needed no more.
@@ -186,7 +194,11 @@ impl EbpfSource {
     ///
     /// # Errors
     /// When the kernel stops answering.
-    pub fn poll(&mut self, wall: Timestamp, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
+    pub fn poll(
+        &mut self,
+        wall: Timestamp,
+        tell: &mut dyn FnMut(&Observation<'_>),
+    ) -> Result<(), ProbeError> {
         let now = monotonic_ns();
         self.clock = Clock::new(wall, now);
         if self.seed_at.is_some_and(|at| now >= at) {
@@ -213,7 +225,11 @@ impl EbpfSource {
     ///
     /// # Errors
     /// When the kernel does not answer any more.
-    pub fn finish(mut self, wall: Timestamp, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
+    pub fn finish(
+        mut self,
+        wall: Timestamp,
+        tell: &mut dyn FnMut(&Observation<'_>),
+    ) -> Result<(), ProbeError> {
         let now = monotonic_ns();
         self.clock = Clock::new(wall, now);
         self.events(now, tell);
@@ -234,7 +250,9 @@ impl EbpfSource {
                     nobodys.push(record.identity.cgroup);
                     return;
                 }
-                Owner::Pod(_) if matches!(kind, EventKind::Opening | EventKind::Established | EventKind::Listening) => {
+                Owner::Pod(_)
+                    if matches!(kind, EventKind::Opening | EventKind::Established | EventKind::Listening) =>
+                {
                     *young_until = now + nanos(YOUNG);
                 }
                 Owner::Pod(_) | Owner::Unknown => {}
@@ -248,7 +266,12 @@ impl EbpfSource {
         }
     }
 
-    fn sample(&mut self, wall: Timestamp, now: u64, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
+    fn sample(
+        &mut self,
+        wall: Timestamp,
+        now: u64,
+        tell: &mut dyn FnMut(&Observation<'_>),
+    ) -> Result<(), ProbeError> {
         if !self.probes.can_sample() {
             return Ok(());
         }
@@ -289,12 +312,20 @@ impl EbpfSource {
 
     fn losses(&mut self, wall: Timestamp, tell: &mut dyn FnMut(&Observation<'_>)) {
         let stats = self.probes.stats();
-        for (stat, cause) in [(Stat::RingLost, "ring"), (Stat::DropsOverflow, "drops"), (Stat::SlotsFull, "slots")] {
+        for (stat, cause) in
+            [(Stat::RingLost, "ring"), (Stat::DropsOverflow, "drops"), (Stat::SlotsFull, "slots")]
+        {
             let index = stat as usize;
             let count = stats[index].saturating_sub(self.stats[index]);
             if count > 0 {
                 let observer = self.nodes.only().map(|name| &**name);
-                tell(&Observation::Lost(Loss { at: Some(wall), observer, source: SourceKind::Ebpf, cause, count }));
+                tell(&Observation::Lost(Loss {
+                    at: Some(wall),
+                    observer,
+                    source: SourceKind::Ebpf,
+                    cause,
+                    count,
+                }));
             }
         }
         self.stats = stats;

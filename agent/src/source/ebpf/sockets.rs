@@ -91,7 +91,12 @@ impl Sockets {
             EventKind::Retried => SocketStep::Retried,
             EventKind::Established => {
                 let pass = self.pass;
-                self.live.entry(cookie).or_insert(Socket { told: Counters::default(), opener, pass, recognised: false });
+                self.live.entry(cookie).or_insert(Socket {
+                    told: Counters::default(),
+                    opener,
+                    pass,
+                    recognised: false,
+                });
                 SocketStep::Established
             }
             EventKind::Failed if record.detail == CONNECTION_REFUSED => SocketStep::Refused,
