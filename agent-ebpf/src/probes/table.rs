@@ -60,8 +60,8 @@ fn vacant() -> Option<(u32, *mut Slot)> {
         return Some((number, SLOTS.get_ptr_mut(number)?));
     }
     let high_water = HIGH_WATER.get_ptr_mut(0)?;
-    // SAFETY: a valid, aligned element, written atomically only. 64 bits never wrap around. Not relaxed: LLVM 22 makes
-    // of that an addition that gives nothing back, and takes the operand for the result.
+    // Not relaxed: for that LLVM picks the addition that returns nothing, and every socket would get slot 1.
+    // SAFETY: a valid, aligned element, written atomically only. 64 bits never wrap around.
     let number = unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(high_water, 1) };
     let number = u32::try_from(number).ok()?;
     Some((number, SLOTS.get_ptr_mut(number)?))
