@@ -59,23 +59,21 @@ impl DropTotals {
         self.hold = 0;
     }
 
-    /// Tells what is new in the kernel's totals; returns the entries that can be forgotten.
+    /// Tells what is new in the kernel's totals; returns the entries that can be forgotten. What `look` does not know
+    /// yet is told later, as long as there is hope.
     pub(super) fn update<'a>(
         &mut self,
         totals: impl Iterator<Item = (&'a DropKey, &'a DropTally)>,
         now: u64,
-        placement: &Placement,
-        tell: &mut dyn FnMut(&New<'_>),
+        look: &mut dyn FnMut(&New<'_>) -> Known,
     ) -> Vec<DropKey> {
         let mut entries: Vec<(u64, DropKey)> = Vec::new();
         for (key, total) in totals {
             entries.push((total.last, *key));
-            let known = |ip: &[u8; 16]| placement.node_of(address(key.family, ip)).is_some();
-            if now.saturating_sub(total.first) < self.hold && !known(&key.src) && !known(&key.dst) {
-                continue;
-            }
-            if let Some(new) = self.advance(key, total) {
-                tell(&new);
+            let Some(new) = self.new_in(key, total) else { continue };
+            let hopeful = now.saturating_sub(total.first) < self.hold;
+            if look(&new) == Known::Yes || !hopeful {
+                self.told.insert(*key, *total);
             }
         }
         let full = entries.len() > DROP_KEYS as usize / 4 * 3;
@@ -86,13 +84,13 @@ impl DropTotals {
 
     /// The last totals of an entry that was forgotten; what is new in them.
     pub(super) fn settle<'a>(&mut self, key: &'a DropKey, last: &DropTally) -> Option<New<'a>> {
-        let new = self.advance(key, last);
+        let new = self.new_in(key, last);
         self.told.remove(key);
         new
     }
 
-    fn advance<'a>(&mut self, key: &'a DropKey, total: &DropTally) -> Option<New<'a>> {
-        let before = self.told.insert(*key, *total);
+    fn new_in<'a>(&self, key: &'a DropKey, total: &DropTally) -> Option<New<'a>> {
+        let before = self.told.get(key).copied();
         let packets = total.packets.saturating_sub(before.map_or(0, |b| b.packets));
         if packets == 0 {
             return None;
@@ -103,6 +101,31 @@ impl DropTotals {
         let reason = self.reasons.get(&key.reason).copied().unwrap_or(DropReason::UNKNOWN);
         Some(New { key, reason, tally })
     }
+}
+
+/// Whether it can be said where drops happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Known {
+    Yes,
+    /// Neither of the addresses is in the inventory, or nobody knows whose network namespace it is: not yet, or
+    /// it is none of ours.
+    No,
+}
+
+/// Whether it can be said where drops happened.
+pub(super) fn known(
+    key: &DropKey,
+    owners: &mut Owners,
+    placement: &Placement,
+    nodes: &Nodes,
+    now: u64,
+) -> Known {
+    let addressed = |ip: &[u8; 16]| placement.node_of(address(key.family, ip)).is_some();
+    let elsewhere = nodes.are_complete()
+        && key.netns != 0
+        && nodes.of_netns(key.netns).is_none()
+        && owners.of_netns(key.netns, now) == Owner::Unknown;
+    if elsewhere || !(addressed(&key.src) || addressed(&key.dst)) { Known::No } else { Known::Yes }
 }
 
 /// On which node, at which end, by whose socket.
@@ -209,18 +232,20 @@ mod tests {
         let reasons = BTreeMap::from([(8, DropReason::from_kernel_name("NETFILTER_DROP"))]);
         let mut totals = DropTotals::new(reasons);
         let mut told = Vec::new();
-        let mut look = |total: DropTally, now: u64| {
-            let idle =
-                totals.update([(&key(), &total)].into_iter(), now, &Placement::default(), &mut |new| {
-                    told.push((new.tally.packets, new.tally.attempts))
-                });
+        let mut look = |total: DropTally, now: u64, known: Known| {
+            let idle = totals.update([(&key(), &total)].into_iter(), now, &mut |new| {
+                if known == Known::Yes {
+                    told.push((new.tally.packets, new.tally.attempts));
+                }
+                known
+            });
             idle.len()
         };
-        assert_eq!(look(tally(2, 15), 20), 0, "waits for the inventory");
-        assert_eq!(look(tally(3, 20), 30 + HOLD), 0);
-        assert_eq!(look(tally(3, 20), 40 + HOLD), 0);
-        assert_eq!(look(tally(5, 50), 60 + HOLD), 0);
-        assert_eq!(look(tally(5, 50), 51 + IDLE), 1, "idle entries make room");
+        assert_eq!(look(tally(2, 15), 20, Known::No), 0, "waits for the inventory");
+        assert_eq!(look(tally(3, 20), 30, Known::Yes), 0);
+        assert_eq!(look(tally(3, 20), 40, Known::Yes), 0);
+        assert_eq!(look(tally(5, 50), 60, Known::Yes), 0);
+        assert_eq!(look(tally(5, 50), 51 + IDLE, Known::Yes), 1, "idle entries make room");
         assert_eq!(told, [(3, 1), (2, 0)]);
         let rest = totals.settle(&key(), &tally(6, 70)).map(|new| new.tally.packets);
         assert_eq!(rest, Some(1), "what came before it was forgotten");

@@ -23,7 +23,7 @@ use firedoor_ebpf::{AF_INET, EventKind, STATS, SocketRecord, Stat};
 
 use crate::source::placement::Placement;
 use clock::Clock;
-use drops::{DropTotals, New};
+use drops::{DropTotals, Known, New};
 use kernel::Kernel;
 pub use probes::{Hook, ProbeError, Probes};
 use sockets::Sockets;
@@ -88,6 +88,11 @@ impl Nodes {
     /// The node whose own network namespace this is.
     fn of_netns(&self, netns: u32) -> Option<&Arc<str>> {
         self.by_netns.iter().find(|(inode, _)| *inode == netns).map(|(_, name)| name)
+    }
+
+    /// Whether the network namespace of each node was named: what happens in any other that is no pod's is not theirs.
+    fn are_complete(&self) -> bool {
+        self.by_netns.len() == self.names.len() && self.names.len() > 1
     }
 
     fn has(&self, name: &str) -> bool {
@@ -308,7 +313,7 @@ impl EbpfSource {
             match &whose.owner {
                 Owner::Nobody => return,
                 // The next pass tells it, when the inventory knows whose it is.
-                Owner::Pod(uid) if placement.pod(uid).is_none() => return sockets.keep(identity.cookie),
+                Owner::Pod(uid) if placement.pod(uid).is_none() => return sockets.keep(identity, counters),
                 Owner::Pod(_) | Owner::Unknown => {}
             }
             if let Some(event) = sockets.sampled(identity, counters, &whose, wall) {
@@ -321,19 +326,23 @@ impl EbpfSource {
 
     fn read_drops(&mut self, now: u64, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
         let Self { probes, owners, placement, nodes, clock, drops, .. } = self;
-        let mut tell_new = |new: &New<'_>| {
-            let place = drops::place(new, owners, placement, nodes, now);
-            if let Some(observed) = drops::observation(new, &place, clock) {
-                tell(&Observation::Drops(observed));
+        let mut look = |new: &New<'_>| {
+            let known = drops::known(new.key, owners, placement, nodes, now);
+            if known == Known::Yes {
+                let place = drops::place(new, owners, placement, nodes, now);
+                if let Some(observed) = drops::observation(new, &place, clock) {
+                    tell(&Observation::Drops(observed));
+                }
             }
+            known
         };
-        let idle = drops.update(probes.drops()?, now, placement, &mut tell_new);
+        let idle = drops.update(probes.drops()?, now, &mut look);
         for key in idle {
             // Whatever came between the reading and the forgetting is told, too.
             if let Some(last) = probes.forget(&key)
                 && let Some(rest) = drops.settle(&key, &last)
             {
-                tell_new(&rest);
+                look(&rest);
             }
         }
         Ok(())
