@@ -9,6 +9,7 @@ mod recognise;
 mod sockets;
 pub mod whose;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,11 +20,11 @@ use aya::Btf;
 use firedoor_core::observation::{Loss, Observation, SourceKind};
 use firedoor_core::time::Timestamp;
 use firedoor_ebpf::user::{give_back_memory, monotonic_ns};
-use firedoor_ebpf::{AF_INET, EventKind, STATS, SocketRecord, Stat};
+use firedoor_ebpf::{AF_INET, DropKey, EventKind, STATS, SocketRecord, Stat};
 
 use crate::source::placement::Placement;
 use clock::Clock;
-use drops::{DropTotals, Known, New};
+use drops::{DropTotals, New};
 use kernel::Kernel;
 pub use probes::{Hook, ProbeError, Probes};
 use sockets::Sockets;
@@ -326,23 +327,22 @@ impl EbpfSource {
 
     fn read_drops(&mut self, now: u64, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
         let Self { probes, owners, placement, nodes, clock, drops, .. } = self;
-        let mut look = |new: &New<'_>| {
-            let known = drops::known(new.key, owners, placement, nodes, now);
-            if known == Known::Yes {
-                let place = drops::place(new, owners, placement, nodes, now);
-                if let Some(observed) = drops::observation(new, &place, clock) {
-                    tell(&Observation::Drops(observed));
-                }
+        let mut tell_new = |new: &New<'_>, owners: &mut Owners| {
+            let place = drops::place(new, owners, placement, nodes, now);
+            if let Some(observed) = drops::observation(new, &place, clock) {
+                tell(&Observation::Drops(observed));
             }
-            known
         };
-        let idle = drops.update(probes.drops()?, now, &mut look);
+        let owners = RefCell::new(owners);
+        let mut known = |key: &DropKey| drops::known(key, &mut owners.borrow_mut(), placement, nodes, now);
+        let mut found = |new: &New<'_>| tell_new(new, &mut owners.borrow_mut());
+        let idle = drops.update(probes.drops()?, now, &mut known, &mut found);
         for key in idle {
             // Whatever came between the reading and the forgetting is told, too.
             if let Some(last) = probes.forget(&key)
                 && let Some(rest) = drops.settle(&key, &last)
             {
-                look(&rest);
+                found(&rest);
             }
         }
         Ok(())
