@@ -13,6 +13,9 @@ fn main() {
     println!("cargo::rerun-if-changed={}", built.display());
     let Some(out) = std::env::var_os("OUT_DIR") else { return };
     if let Err(why) = std::fs::copy(built, Path::new(&out).join("firedoor-ebpf")) {
-        println!("cargo::error=the kernel probes are not built ({}: {why}); run `cargo xtask ebpf` first", built.display());
+        println!(
+            "cargo::error=the kernel probes are not built ({}: {why}); run `cargo xtask ebpf` first",
+            built.display()
+        );
     }
 }

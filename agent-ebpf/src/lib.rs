@@ -37,12 +37,20 @@ pub mod tcp_state {
     pub const SYN_SENT: u32 = 2;
     /// A SYN was received.
     pub const SYN_RECV: u32 = 3;
+    /// Our FIN was acknowledged.
+    pub const FIN_WAIT2: u32 = 5;
     /// Closed, waiting out late segments; a smaller structure than a socket.
     pub const TIME_WAIT: u32 = 6;
     /// Closed.
     pub const CLOSE: u32 = 7;
+    /// The peer's FIN was received.
+    pub const CLOSE_WAIT: u32 = 8;
+    /// Both FINs were sent, ours not yet acknowledged.
+    pub const LAST_ACK: u32 = 9;
     /// Waiting for connections.
     pub const LISTEN: u32 = 10;
+    /// Both FINs crossed.
+    pub const CLOSING: u32 = 11;
     /// A request for a connection; a smaller structure than a socket.
     pub const NEW_SYN_RECV: u32 = 12;
 }

@@ -44,7 +44,8 @@ const AGENT: &str = "\
 Needs root with CAP_BPF and CAP_PERFMON, and a kernel from 5.15 on with type information (CONFIG_DEBUG_INFO_BTF).
 What the kernel does not offer is told at the start and under /readyz, with what is therefore not seen.
 
-HTTP: /api/v1/report (the report, as `firedoor replay --format json` prints it), /healthz, /readyz.
+HTTP: /api/v1/report (the report, as `firedoor replay --format json` prints it; with ?format=text for people),
+/healthz, /readyz.
 SIGTERM and SIGINT end it; a recording is complete then.";
 
 #[derive(clap::Args)]

@@ -37,7 +37,9 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// What a program of ours leaves in the kernel.
 fn left_behind() -> (usize, usize, usize) {
     let ours = ["socket_state", "packet_dropped", "syn_retried", "sample_sockets", "first_bytes"];
-    let programs = aya::programs::loaded_programs().flatten().filter(|p| p.name_as_str().is_some_and(|n| ours.contains(&n)));
+    let programs = aya::programs::loaded_programs()
+        .flatten()
+        .filter(|p| p.name_as_str().is_some_and(|n| ours.contains(&n)));
     let maps = aya::maps::loaded_maps().flatten().filter(|m| {
         m.name_as_str().is_some_and(|n| ["SLOTS", "INDEX", "DROPS", "EVENTS", "HIGH_WATER"].contains(&n))
     });
@@ -66,11 +68,13 @@ fn a_connection_is_followed_to_the_byte() {
     // The live sample sees both ends while the connection lives.
     let counters = until("both ends in the sample", || {
         let mut ends = Vec::new();
-        probes.sample(|identity, counters| {
-            if [identity.local_port, identity.remote_port].contains(&own) {
-                ends.push((identity.side, *counters));
-            }
-        }).unwrap();
+        probes
+            .sample(|identity, counters| {
+                if [identity.local_port, identity.remote_port].contains(&own) {
+                    ends.push((identity.side, *counters));
+                }
+            })
+            .unwrap();
         let opened = ends.iter().find(|(side, _)| *side == Side::Opened as u8)?.1;
         let accepted = ends.iter().find(|(side, _)| *side == Side::Accepted as u8)?.1;
         // The last acknowledgement may still be under way.
@@ -107,15 +111,21 @@ fn sockets_older_than_the_probes_are_found() {
     let mut probes = probes();
     assert!(probes.seed().unwrap() >= 2);
     let mut sides = Vec::new();
-    probes.sample(|identity, _| {
-        if [identity.local_port, identity.remote_port].contains(&own) {
-            sides.push(identity.side);
-        }
-    }).unwrap();
+    probes
+        .sample(|identity, _| {
+            if [identity.local_port, identity.remote_port].contains(&own) {
+                sides.push(identity.side);
+            }
+        })
+        .unwrap();
     assert_eq!(sides, [Side::Unknown as u8, Side::Unknown as u8]);
     probes.seed().unwrap();
     let mut again = 0;
-    probes.sample(|identity, _| again += usize::from([identity.local_port, identity.remote_port].contains(&own))).unwrap();
+    probes
+        .sample(|identity, _| {
+            again += usize::from([identity.local_port, identity.remote_port].contains(&own))
+        })
+        .unwrap();
     assert_eq!(again, 2, "a second look adds nothing");
 }
 
@@ -151,7 +161,8 @@ fn every_drop_is_counted_or_missed_by_count() {
     let counted = receiver.nft_counter("inet t dropped");
     assert!(counted > u64::from(packets) / 2, "only {counted} packets arrived at the filter");
     let of = |key: &DropKey| key.protocol == 17 && (20_000..=65_000).contains(&key.port);
-    let entries: u64 = probes.drops().unwrap().filter(|(key, _)| of(key)).map(|(_, tally)| tally.packets).sum();
+    let entries: u64 =
+        probes.drops().unwrap().filter(|(key, _)| of(key)).map(|(_, tally)| tally.packets).sum();
     let after = probes.stats();
     let missed = after[Stat::DropsOverflow as usize] - before[Stat::DropsOverflow as usize];
     assert!(missed > 0, "more keys than room were meant to be used");
@@ -160,7 +171,10 @@ fn every_drop_is_counted_or_missed_by_count() {
     assert!(entries <= counted);
     let seen = after[Stat::DropsSeen as usize] - before[Stat::DropsSeen as usize];
     let everything: u64 = probes.drops().unwrap().map(|(_, tally)| tally.packets).sum();
-    assert_eq!(seen, everything + probes.stats()[Stat::DropsOverflow as usize] - before[Stat::DropsOverflow as usize]);
+    assert_eq!(
+        seen,
+        everything + probes.stats()[Stat::DropsOverflow as usize] - before[Stat::DropsOverflow as usize]
+    );
 }
 
 #[test]

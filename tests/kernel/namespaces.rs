@@ -12,7 +12,8 @@ pub(crate) struct Namespace {
 }
 
 fn run(words: &[&str]) -> String {
-    let output = Command::new(words[0]).args(&words[1..]).output().unwrap_or_else(|why| panic!("{words:?}: {why}"));
+    let output =
+        Command::new(words[0]).args(&words[1..]).output().unwrap_or_else(|why| panic!("{words:?}: {why}"));
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -26,7 +27,10 @@ impl Namespace {
         let [a, b] = &made;
         run(&["ip", "netns", "add", &a.name]);
         run(&["ip", "netns", "add", &b.name]);
-        run(&["ip", "-n", &a.name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &b.name]);
+        run(&[
+            "ip", "-n", &a.name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns",
+            &b.name,
+        ]);
         for end in &made {
             run(&["ip", "-n", &end.name, "link", "set", "lo", "up"]);
             run(&["ip", "-n", &end.name, "addr", "add", &format!("{}/24", end.address), "dev", "eth0"]);

@@ -55,7 +55,8 @@ fn measure() {
         }
         let target = SocketAddr::from((receiver.address(), 5201)).to_string();
         // Programs are attached to the interfaces of the namespace a process is in.
-        let status = again(sender.name(), &["hooks", sender.name(), receiver.name(), &target]).status().unwrap();
+        let status =
+            again(sender.name(), &["hooks", sender.name(), receiver.name(), &target]).status().unwrap();
         assert!(status.success());
     }
     for pairs in [30, 300] {
@@ -104,7 +105,11 @@ fn hooks(sender: &str, receiver: &str, target: &str) {
     sink.wait().unwrap();
     let own = own_cpu() - cpu;
     let ours: Duration = probes.costs().iter().map(|c| c.time).sum::<Duration>() - before;
-    println!("  firedoor, kernel      {:9.4}  ({:.1} s, {passes} passes)", per_gigabyte(ours), begun.elapsed().as_secs_f64());
+    println!(
+        "  firedoor, kernel      {:9.4}  ({:.1} s, {passes} passes)",
+        per_gigabyte(ours),
+        begun.elapsed().as_secs_f64()
+    );
     println!("  firedoor, user space  {:9.4}", per_gigabyte(own));
     for (name, time, runs) in usual.costs() {
         let ratio = time.as_secs_f64() / (ours + own).as_secs_f64();
@@ -119,18 +124,24 @@ struct Usual {
 
 impl Usual {
     fn attach() -> Self {
-        let object = std::env::current_dir().unwrap().join("../target/bpf/bpfel-unknown-none/release/firedoor-ebpf-lab");
+        let object = std::env::current_dir()
+            .unwrap()
+            .join("../target/bpf/bpfel-unknown-none/release/firedoor-ebpf-lab");
         let mut ebpf = Ebpf::load_file(object).expect("`cargo xtask ebpf` builds it");
-        let Some(Program::SchedClassifier(program)) = ebpf.program_mut("count_tc") else { panic!("count_tc") };
+        let Some(Program::SchedClassifier(program)) = ebpf.program_mut("count_tc") else {
+            panic!("count_tc")
+        };
         SchedClassifier::load(program).unwrap();
         program.attach("eth0", TcAttachType::Ingress).unwrap();
         program.attach("eth0", TcAttachType::Egress).unwrap();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let root = firedoor::source::ebpf::whose::cgroup2_mount(&mounts).expect("control groups of version 2");
+        let root =
+            firedoor::source::ebpf::whose::cgroup2_mount(&mounts).expect("control groups of version 2");
         let root = std::fs::File::open(root).unwrap();
-        for (name, kind) in
-            [("count_cgroup_in", CgroupSkbAttachType::Ingress), ("count_cgroup_out", CgroupSkbAttachType::Egress)]
-        {
+        for (name, kind) in [
+            ("count_cgroup_in", CgroupSkbAttachType::Ingress),
+            ("count_cgroup_out", CgroupSkbAttachType::Egress),
+        ] {
             let Some(Program::CgroupSkb(program)) = ebpf.program_mut(name) else { panic!("{name}") };
             CgroupSkb::load(program).unwrap();
             program.attach(&root, kind, CgroupAttachMode::Single).unwrap();
@@ -181,7 +192,13 @@ fn live_sample(kernel: &Kernel, btf: &Btf, pairs: usize) {
     walls.sort_unstable();
     cpus.sort_unstable();
     println!("\n## Live sample, {PODS} pods, {sockets} sockets");
-    println!("  a pass   {:.2} ms (median of {}; worst {:.2}); CPU {:.2} ms", ms(walls[25]), walls.len(), ms(walls[49]), ms(cpus[25]));
+    println!(
+        "  a pass   {:.2} ms (median of {}; worst {:.2}); CPU {:.2} ms",
+        ms(walls[25]),
+        walls.len(),
+        ms(walls[49]),
+        ms(cpus[25])
+    );
     println!("  a chunk  {:.3} ms at the longest", ms(longest));
 }
 
@@ -228,12 +245,21 @@ fn drop_flood(kernel: &Kernel, btf: &Btf) {
     let (seen, overflow) = (of(Stat::DropsSeen), of(Stat::DropsOverflow));
     println!("\n## Drop flood: varying ports and sources into a packet filter, {:.1} s", took.as_secs_f64());
     println!("  dropped by the filter  {filtered}  ({:.0} a second)", filtered as f64 / took.as_secs_f64());
-    println!("  seen by the probe      {seen} = {counted} counted in {} entries + {overflow} overflow", entries.len());
+    println!(
+        "  seen by the probe      {seen} = {counted} counted in {} entries + {overflow} overflow",
+        entries.len()
+    );
     assert_eq!(seen, counted + overflow, "seen = counted + overflow");
     assert!(seen >= filtered, "{seen} < {filtered}");
     let runs = after.runs - before.runs;
-    println!("  in the kernel          {:.0} ns a drop ({runs} runs)", (after.time - before.time).as_nanos() as f64 / runs as f64);
-    println!("  user space             {:.2} % of a core ({reads} readings)", 100.0 * cpu.as_secs_f64() / took.as_secs_f64());
+    println!(
+        "  in the kernel          {:.0} ns a drop ({runs} runs)",
+        (after.time - before.time).as_nanos() as f64 / runs as f64
+    );
+    println!(
+        "  user space             {:.2} % of a core ({reads} readings)",
+        100.0 * cpu.as_secs_f64() / took.as_secs_f64()
+    );
 }
 
 fn receive(port: u16) {

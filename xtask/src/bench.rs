@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Subcommand;
 
+use crate::command::{command, succeed};
+use crate::{ebpf, setup};
+
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -24,6 +27,8 @@ pub(crate) struct Arguments {
 enum Subject {
     /// `firedoor replay`: lines a second and peak memory, on one core.
     Replay(replay::Arguments),
+    /// The kernel probes: what they cost beside the usual ways to count. As root.
+    Ebpf,
     /// The policy engine: all pairs of a large job against many policies.
     Policy,
     /// Only writes the capture that `replay` is measured on.
@@ -45,8 +50,15 @@ enum Subject {
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     match &arguments.subject {
         Subject::Replay(arguments) => replay::run(root, arguments),
+        Subject::Ebpf => {
+            setup::ensure(root, setup::Purpose::Lab)?;
+            ebpf::build(root)?;
+            let arguments =
+                ["bench", "--quiet", "-p", "firedoor-tests", "--features", "kernel", "--bench", "kernel"];
+            succeed(&mut command(root, "cargo", &arguments))
+        }
         // It measures inside this process, which an unoptimised build would falsify: hence the second run.
-        Subject::Policy if cfg!(debug_assertions) => crate::command::succeed(&mut crate::command::command(
+        Subject::Policy if cfg!(debug_assertions) => succeed(&mut command(
             root,
             "cargo",
             &["run", "--release", "--package", "xtask", "--", "bench", "policy"],

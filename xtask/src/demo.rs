@@ -1,13 +1,14 @@
-//! `demo`: firedoor's main job, seen. Enters: nothing but the checkout; leaves: the reports of the lab before
-//! and after its fix.
+//! `demo`: firedoor's main job, seen. Enters: nothing but the checkout; leaves: the reports of a blocked job before
+//! and after its fix: live on this machine's kernel, or from recordings where that cannot be.
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
 use crate::command::{command, release_binary, status, typed};
-use crate::setup;
+use crate::{lab, setup};
 
 /// One capture and how firedoor is to end on it.
 struct Scene {
@@ -33,12 +34,31 @@ const SCENES: [Scene; 2] = [
     },
 ];
 
-/// Builds the binary and replays both scenes.
+/// The scenario that shows most.
+const LIVE: &str = "block-nft";
+
+/// Plays the live lab where that can be, else replays both scenes.
 ///
 /// # Errors
 /// When the build fails, or firedoor ends in another way than the scene expects.
 pub(crate) fn run(root: &Path) -> Result<()> {
     setup::ensure(root, setup::Purpose::Build)?;
+    if let Some(why) = lab::hindrance() {
+        println!("The live lab cannot be played here: {why}. What follows are its recordings.");
+        return replayed(root);
+    }
+    println!(
+        "A training job on this machine's kernel: blocked by a packet filter, found, mended, at work.\n"
+    );
+    if lab::run(root, &lab::Arguments::one(LIVE))? != ExitCode::SUCCESS {
+        bail!("the live lab did not go as it should; `cargo xtask lab {LIVE}` repeats it");
+    }
+    println!("\nMore of it: cargo xtask lab --list");
+    Ok(())
+}
+
+/// Without a kernel that may be used: the recordings.
+fn replayed(root: &Path) -> Result<()> {
     let binary = release_binary(root)?;
     for scene in &SCENES {
         println!("\n## {}\n", scene.title);

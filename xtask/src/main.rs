@@ -35,7 +35,7 @@ struct Arguments {
 enum Task {
     /// Installs what the other commands need and this machine lacks.
     Setup,
-    /// Shows what firedoor does: the lab before its fix, blocked, and after it.
+    /// Shows what firedoor does: a training job that is blocked, found, mended and at work.
     Demo,
     /// Runs all that CI runs.
     Test {

@@ -62,7 +62,7 @@ enum Install {
     Cargo { package: &'static str, version: &'static str },
 }
 
-const REQUIREMENTS: [Requirement; 16] = [
+const REQUIREMENTS: [Requirement; 17] = [
     Requirement {
         name: "git",
         probe: Probe { program: "git", arguments: &["--version"], says: "git version" },
@@ -139,6 +139,13 @@ const REQUIREMENTS: [Requirement; 16] = [
         install: Install::System { package: "util-linux" },
         purpose: Purpose::Lab,
         needed_for: "running the lab's processes in their namespaces",
+    },
+    Requirement {
+        name: "python3",
+        probe: Probe { program: "python3", arguments: &["--version"], says: "Python 3" },
+        install: Install::System { package: "python3" },
+        purpose: Purpose::Lab,
+        needed_for: "clients in the probes' tests",
     },
     Requirement {
         name: "PyTorch",

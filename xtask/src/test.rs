@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::command::{command, status, succeeds_within, typed};
 use crate::setup::{self, Purpose, tool};
-use crate::{golden, tidy};
+use crate::{ebpf, golden, lab, tidy};
 
 /// How long the download of the advisories may take.
 const DOWNLOAD: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ enum Outcome {
     NotChecked(String),
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 12] = [
     Step {
         name: "fmt",
         speed: Speed::Seconds,
@@ -89,6 +89,19 @@ const STEPS: [Step; 9] = [
         repeat: "cargo test --workspace",
         run: |root| cargo(root, &["test", "--workspace"]),
     },
+    Step {
+        name: "clippy-kernel",
+        speed: Speed::Minutes,
+        repeat: "cargo xtask ebpf && cargo clippy -p firedoor -p firedoor-tests --all-targets --features firedoor/ebpf,firedoor-tests/kernel -- -D warnings",
+        run: |root| with_probes(root, &["clippy", "--all-targets"], &["--", "-D", "warnings"]),
+    },
+    Step {
+        name: "kernel",
+        speed: Speed::Minutes,
+        repeat: "cargo xtask ebpf && cargo test -p firedoor -p firedoor-tests --features firedoor/ebpf,firedoor-tests/kernel --lib --test kernel",
+        run: kernel,
+    },
+    Step { name: "lab", speed: Speed::Minutes, repeat: "cargo xtask lab all", run: lab },
     Step {
         name: "golden",
         speed: Speed::Minutes,
@@ -163,6 +176,32 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<Outcome> {
     outcome(&mut command(root, "cargo", arguments))
 }
 
+/// Builds the probes, then runs cargo on what uses them.
+fn with_probes(root: &Path, before: &[&str], after: &[&str]) -> Result<Outcome> {
+    ebpf::build(root)?;
+    let what =
+        ["-p", "firedoor", "-p", "firedoor-tests", "--features", "firedoor/ebpf,firedoor-tests/kernel"];
+    cargo(root, &[before, &what, after].concat())
+}
+
+/// The probes on this kernel.
+fn kernel(root: &Path) -> Result<Outcome> {
+    if let Some(why) = lab::hindrance() {
+        return Ok(Outcome::NotChecked(why));
+    }
+    setup::ensure(root, Purpose::Lab)?;
+    with_probes(root, &["test"], &["--lib", "--test", "kernel"])
+}
+
+/// Every scenario of the lab, with the real agent.
+fn lab(root: &Path) -> Result<Outcome> {
+    if let Some(why) = lab::hindrance() {
+        return Ok(Outcome::NotChecked(why));
+    }
+    let played = lab::run(root, &lab::Arguments::all())?;
+    Ok(if played == ExitCode::SUCCESS { Outcome::Passed } else { Outcome::Failed })
+}
+
 fn deny(root: &Path, arguments: &[&str]) -> Result<Outcome> {
     setup::ensure(root, Purpose::Supply)?;
     outcome(&mut cargo_deny(root, arguments))
@@ -225,7 +264,19 @@ mod tests {
     fn a_quick_run_has_the_core_and_a_full_run_has_all() {
         let names = |quick| STEPS.iter().filter(|s| chosen(s, quick)).map(|s| s.name).collect::<Vec<_>>();
         assert_eq!(names(true), ["fmt", "tidy", "clippy", "core-tests"]);
-        let full = ["fmt", "tidy", "clippy", "clippy-grpc", "deny", "advisories", "tests", "golden"];
+        let full = [
+            "fmt",
+            "tidy",
+            "clippy",
+            "clippy-grpc",
+            "deny",
+            "advisories",
+            "tests",
+            "clippy-kernel",
+            "kernel",
+            "lab",
+            "golden",
+        ];
         assert_eq!(names(false), full);
     }
 

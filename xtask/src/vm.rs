@@ -65,6 +65,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
 
 fn judged(said: &str) -> Result<bool> {
     println!("{}", section(said, "kernel").unwrap_or("a kernel without a name"));
+    println!("lockdown: {}", section(said, "lockdown").unwrap_or("not told"));
     let agent = section(said, "agent").unwrap_or_default();
     let readyz = section(said, "readyz").filter(|text| !text.is_empty());
     let Some(readyz) = readyz else { bail!("the agent never was ready: {agent}") };

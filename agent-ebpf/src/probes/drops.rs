@@ -81,7 +81,8 @@ pub(super) fn tally(packet: &Packet, kind: PacketKind, reason: u32, netns: u32, 
         add(known, own_port, now);
         return;
     }
-    let mut fresh = DropTally { packets: 1, attempts: 1, first: now, last: now, ports: [0; PORTS_REMEMBERED] };
+    let mut fresh =
+        DropTally { packets: 1, attempts: 1, first: now, last: now, ports: [0; PORTS_REMEMBERED] };
     fresh.ports[0] = own_port;
     if DROPS.insert(&key, &fresh, BPF_NOEXIST).is_ok() {
         return;

@@ -30,7 +30,9 @@ fn first_bytes(ctx: BtfTracePointContext) -> i32 {
     }
     let received = load!(u64, tp, bytes_received);
     let Ok(skb) = probe!(*const u8, sk, sk_receive_queue_prev) else { return 0 };
-    let (Ok(length), Ok(in_pages)) = (probe!(u32, skb, skb_len), probe!(u32, skb, skb_data_len)) else { return 0 };
+    let (Ok(length), Ok(in_pages)) = (probe!(u32, skb, skb_len), probe!(u32, skb, skb_data_len)) else {
+        return 0;
+    };
     // Only while the first segment is the only one, and only what lies in its linear part.
     if received != u64::from(length) || length < LEAST {
         return 0;
@@ -54,7 +56,14 @@ fn first_bytes(ctx: BtfTracePointContext) -> i32 {
         // SAFETY: no arguments.
         at: unsafe { bpf_ktime_get_ns() },
         identity: identity(sk, cookie(sk), cgroup, Side::Unknown),
-        counters: Counters { acked: 0, received, srtt_us: 0, min_rtt_us: u32::MAX, retransmitted: 0, state: 0 },
+        counters: Counters {
+            acked: 0,
+            received,
+            srtt_us: 0,
+            min_rtt_us: u32::MAX,
+            retransmitted: 0,
+            state: 0,
+        },
         kind: EventKind::FirstBytes as u32,
         detail: there,
         payload,

@@ -3,8 +3,8 @@
 use aya_ebpf::btf_maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, Stack};
 use aya_ebpf::macros::btf_map;
 use firedoor_ebpf::{
-    BLOCK_BYTES, DEFAULT_SLOTS, DROP_KEYS, DropKey, DropTally, IGNORED_CGROUPS, RING_BYTES, STATS as STAT_COUNT,
-    Slot, SocketRecord, Stat,
+    BLOCK_BYTES, DEFAULT_SLOTS, DROP_KEYS, DropKey, DropTally, IGNORED_CGROUPS, RING_BYTES,
+    STATS as STAT_COUNT, Slot, SocketRecord, Stat,
 };
 
 const BPF_F_NO_PREALLOC: usize = 1;

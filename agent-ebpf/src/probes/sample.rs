@@ -64,7 +64,8 @@ unsafe extern "C" fn sample_slot(index: u32, chunk: *mut Chunk) -> i64 {
 #[inline(always)]
 fn sample(cookie: u64, slot: *const Slot) -> Option<Counters> {
     // SAFETY: a valid element.
-    let (again, sk) = unsafe { (read_volatile(&raw const (*slot).cookie), read_volatile(&raw const (*slot).sk)) };
+    let (again, sk) =
+        unsafe { (read_volatile(&raw const (*slot).cookie), read_volatile(&raw const (*slot).sk)) };
     let sk = sk as *const u8;
     if again != cookie {
         return None;

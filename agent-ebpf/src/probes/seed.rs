@@ -34,7 +34,8 @@ struct TaskFile {
 #[unsafe(link_section = "iter/task_file")]
 fn seed_sockets(ctx: *mut TaskFile) -> i32 {
     // SAFETY: the verifier knows the context's layout and checks the accesses.
-    let (meta, file) = unsafe { (read_volatile(&raw const (*ctx).meta), read_volatile(&raw const (*ctx).file)) };
+    let (meta, file) =
+        unsafe { (read_volatile(&raw const (*ctx).meta), read_volatile(&raw const (*ctx).file)) };
     if file.is_null() {
         return 0;
     }

@@ -80,7 +80,14 @@ pub(super) fn counters(sk: *const u8) -> Counters {
     // SAFETY: the verifier checks that this is a socket; the helper says whether it is a TCP one.
     let tp = unsafe { bpf_skc_to_tcp_sock(sk as *mut _) } as *const u8;
     if tp.is_null() {
-        return Counters { acked: 0, received: 0, srtt_us: 0, min_rtt_us: u32::MAX, retransmitted: 0, state: 0 };
+        return Counters {
+            acked: 0,
+            received: 0,
+            srtt_us: 0,
+            min_rtt_us: u32::MAX,
+            retransmitted: 0,
+            state: 0,
+        };
     }
     Counters {
         acked: load!(u64, tp, bytes_acked),

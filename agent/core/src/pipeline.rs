@@ -120,14 +120,15 @@ impl Pipeline {
         fold(&mut self.history, &closed, &self.settings, inventory, observers);
     }
 
-    /// A look at everything so far, open windows included; nothing is closed by it.
+    /// A look at everything so far: what [`Pipeline::finish`] would report now. Nothing is closed or decided by it.
     #[must_use]
     pub fn report(&self) -> Report {
+        let settled = self.ledger.settled();
+        let ledger = settled.as_ref().unwrap_or(&self.ledger);
         let mut history = self.history.clone();
-        let open: Vec<(WindowKey, &Window)> =
-            self.ledger.open_windows().iter().map(|(k, w)| (*k, w)).collect();
-        fold(&mut history, &open, &self.settings, &self.inventory, self.ledger.observers());
-        self.tell(&history)
+        let open: Vec<(WindowKey, &Window)> = ledger.open_windows().iter().map(|(k, w)| (*k, w)).collect();
+        fold(&mut history, &open, &self.settings, &self.inventory, ledger.observers());
+        self.tell(&history, ledger)
     }
 
     /// No more observations will come: decides everything and reports.
@@ -136,18 +137,18 @@ impl Pipeline {
         self.ledger.finish();
         let closed = self.ledger.take_closed();
         self.fold(&closed);
-        self.tell(&self.history)
+        self.tell(&self.history, &self.ledger)
     }
 
-    fn tell(&self, history: &History) -> Report {
+    fn tell(&self, history: &History, ledger: &Ledger) -> Report {
         let namespaces: Vec<_> = self.inventory.namespaces().values().cloned().collect();
         let policies = PolicySet::from_objects(self.inventory.objects(), &namespaces, self.settings.policy);
         let mut report = diagnose(&Evidence {
             inventory: &self.inventory,
             policies: &policies,
             history,
-            observers: self.ledger.observers(),
-            totals: self.ledger.totals(),
+            observers: ledger.observers(),
+            totals: ledger.totals(),
             readings: &self.readings,
             blind: &self.blind,
             settings: &self.settings,

@@ -5,12 +5,21 @@ use std::sync::{Arc, PoisonError, RwLock};
 use firedoor_core::report::Report;
 use serde::Serialize;
 
-use crate::output::json;
+use crate::output::{json, text};
 
 /// The latest of everything.
 pub(super) struct Board {
-    report: RwLock<Option<Arc<[u8]>>>,
+    report: RwLock<Option<Shown>>,
     readiness: Readiness,
+}
+
+/// The latest report, ready to be sent.
+#[derive(Clone)]
+pub(super) struct Shown {
+    /// For programs.
+    pub(super) json: Arc<[u8]>,
+    /// For people.
+    pub(super) text: Arc<[u8]>,
 }
 
 /// What is watched and what is not.
@@ -30,7 +39,6 @@ struct HookState {
 }
 
 impl Board {
-    #[cfg(feature = "ebpf")]
     pub(super) fn new(hooks: &[crate::source::ebpf::Hook], notes: &[String]) -> Self {
         let hooks = hooks.iter().map(|hook| HookState {
             name: hook.name,
@@ -44,14 +52,17 @@ impl Board {
 
     /// Puts up a new report.
     pub(super) fn show(&self, report: &Report) {
-        let mut bytes = Vec::new();
-        if json::write(report, &mut bytes).is_ok() {
-            *self.report.write().unwrap_or_else(PoisonError::into_inner) = Some(bytes.into());
+        let (mut for_programs, mut for_people) = (Vec::new(), Vec::new());
+        if json::write(report, &mut for_programs).is_ok()
+            && text::write(report, false, &mut for_people).is_ok()
+        {
+            let shown = Shown { json: for_programs.into(), text: for_people.into() };
+            *self.report.write().unwrap_or_else(PoisonError::into_inner) = Some(shown);
         }
     }
 
     /// The latest report; `None`: there is none yet.
-    pub(super) fn report(&self) -> Option<Arc<[u8]>> {
+    pub(super) fn report(&self) -> Option<Shown> {
         self.report.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

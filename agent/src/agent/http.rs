@@ -18,8 +18,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
-use super::Stop;
 use super::board::Board;
+use super::observer::{Stop, log};
 
 /// Connections served at a time; more wait.
 const CONNECTIONS: usize = 64;
@@ -49,7 +49,7 @@ pub(super) fn serve(address: SocketAddr, board: Arc<Board>, ask: SyncSender<Stop
             tokio::select! {
                 ended = accept(listener, board) => {
                     if let Err(why) = ended {
-                        super::log(&format!("the HTTP port is gone: {why}"));
+                        log(&format!("the HTTP port is gone: {why}"));
                     }
                     // Without its port the agent still watches and logs.
                     wait_for_end().await;
@@ -107,14 +107,19 @@ fn answer(request: &Request<Incoming>, board: &Board) -> Response<Full<Bytes>> {
     const JSON: HeaderValue = HeaderValue::from_static("application/json");
     let (status, kind, body) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/api/v1/report") => match board.report() {
-            Some(report) => (StatusCode::OK, JSON, Bytes::from_owner(report)),
+            Some(report) if request.uri().query() == Some("format=text") => {
+                (StatusCode::OK, TEXT, Bytes::from_owner(report.text))
+            }
+            Some(report) => (StatusCode::OK, JSON, Bytes::from_owner(report.json)),
             None => (StatusCode::SERVICE_UNAVAILABLE, TEXT, Bytes::from_static(b"no report yet\n")),
         },
         (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
         (&Method::GET | &Method::HEAD, "/readyz") => (StatusCode::OK, JSON, board.readiness().into()),
-        (&Method::GET | &Method::HEAD, _) => {
-            (StatusCode::NOT_FOUND, TEXT, Bytes::from_static(b"there are /api/v1/report, /healthz and /readyz\n"))
-        }
+        (&Method::GET | &Method::HEAD, _) => (
+            StatusCode::NOT_FOUND,
+            TEXT,
+            Bytes::from_static(b"there are /api/v1/report, /healthz and /readyz\n"),
+        ),
         _ => (StatusCode::METHOD_NOT_ALLOWED, TEXT, Bytes::from_static(b"only GET\n")),
     };
     let mut response = Response::new(Full::new(body));

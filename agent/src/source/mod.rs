@@ -3,4 +3,5 @@
 
 #[cfg(feature = "ebpf")]
 pub mod ebpf;
+#[cfg(feature = "ebpf")]
 pub mod placement;

@@ -50,7 +50,7 @@ pub(super) struct Agent {
 /// The agent's configuration for the lab.
 pub(super) fn config() -> String {
     format!(
-        "[diagnosis]\ndeniedGraceSeconds = {}\nunansweredGraceSeconds = {}\nrefusedGraceSeconds = {}\n",
+        "[kernel]\nsampleMilliseconds = 500\n[diagnosis]\ndeniedGraceSeconds = {}\nunansweredGraceSeconds = {}\nrefusedGraceSeconds = {}\n",
         grace::DENIED,
         grace::UNANSWERED,
         grace::REFUSED
@@ -100,6 +100,12 @@ impl Agent {
             bail!("the agent answers {status}: {}", String::from_utf8_lossy(&body));
         }
         serde_json::from_slice(&body).context("the agent's report is no JSON")
+    }
+
+    /// Its report for people, now.
+    pub(super) fn text(&self) -> Result<String> {
+        let (_, body) = get(self.at, "/api/v1/report?format=text")?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     /// Ends it as a kubelet does, so that it finishes its recording.

@@ -74,6 +74,27 @@ pub(crate) struct Arguments {
     agent: Option<PathBuf>,
 }
 
+impl Arguments {
+    /// All scenarios, with a build of the agent.
+    pub(crate) fn all() -> Self {
+        Self::one("all")
+    }
+
+    /// One scenario, with a build of the agent.
+    pub(crate) fn one(scenario: &str) -> Self {
+        Self {
+            scenario: Some(scenario.to_owned()),
+            list: false,
+            cleanup: false,
+            json: false,
+            workload: Workload::Ring,
+            keep: false,
+            no_agent: false,
+            agent: None,
+        }
+    }
+}
+
 /// Plays.
 ///
 /// # Errors

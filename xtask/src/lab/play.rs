@@ -229,6 +229,7 @@ impl<'a> Play<'a> {
         });
         match shown {
             Ok((at, report)) => {
+                self.notes.say(&format!("\nthe agent's report:\n\n{}", agent.text()?));
                 compare::block(&report, at, &truths, self.scenario, self.cast, self.notes);
             }
             Err(error) => {

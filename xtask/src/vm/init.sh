@@ -4,6 +4,7 @@
 box=/bin/busybox
 $box mount -t proc proc /proc
 $box mount -t sysfs sysfs /sys
+$box mount -t securityfs securityfs /sys/kernel/security
 $box mount -t devtmpfs devtmpfs /dev
 $box mount -t tmpfs tmpfs /tmp
 $box mount -t cgroup2 cgroup2 /sys/fs/cgroup

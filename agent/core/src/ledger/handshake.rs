@@ -35,6 +35,7 @@ struct Conversation {
     answer: bool,
 }
 
+#[derive(Clone)]
 pub(super) struct Handshakes {
     known: Recently<Handshake>,
     hasher: foldhash::quality::FixedState,

@@ -61,6 +61,7 @@ fn pair(opener: Side, callee: Side, protocol: Protocol) -> Option<PairKey> {
     Some(PairKey { src, dst: callee.peer, protocol, class: callee.class })
 }
 
+#[derive(Clone)]
 pub(super) struct Kernel {
     connections: Recently<Connection>,
     /// By pair and the port that is called.

@@ -248,15 +248,44 @@ impl Ledger {
 
     /// No more events will come: decides what was in doubt and closes everything.
     pub fn finish(&mut self) {
+        self.settle();
+        if let Some(last) = self.open.keys().next_back().map(|key| key.start) {
+            self.close_before(last.plus(self.settings.window).max(last.plus(Duration::from_nanos(1))));
+        }
+    }
+
+    fn settle(&mut self) {
         for (observer, events) in self.clocks.finish() {
             for (at, event) in events {
                 self.enter(observer, at, event);
             }
         }
         self.settle_rejections();
-        if let Some(last) = self.open.keys().next_back().map(|key| key.start) {
-            self.close_before(last.plus(self.settings.window).max(last.plus(Duration::from_nanos(1))));
+    }
+
+    /// A copy in which what is in doubt is decided as [`Ledger::finish`] would now, for a look; the next event may
+    /// decide otherwise. `None`: nothing is in doubt, look at this one.
+    #[must_use]
+    pub fn settled(&self) -> Option<Self> {
+        if !self.clocks.is_waiting() {
+            return None;
         }
+        let mut copy = Self {
+            settings: self.settings.clone(),
+            observers: self.observers.clone(),
+            clocks: self.clocks.clone(),
+            // Nothing enters the copy from outside.
+            recent: Recent::default(),
+            handshakes: self.handshakes.clone(),
+            kernel: self.kernel.clone(),
+            open: self.open.clone(),
+            closed_until: self.closed_until,
+            pairs_open: self.pairs_open,
+            totals: self.totals,
+            ready: self.ready.clone(),
+        };
+        copy.settle();
+        Some(copy)
     }
 
     /// The windows that are still open, for a look before they close.

@@ -30,6 +30,7 @@ const AGREEING_OVER: Duration = Duration::from_secs(1);
 const PLAUSIBLE_GAP: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Names of the nodes that report.
+#[derive(Clone)]
 pub struct Observers {
     names: Vec<Box<str>>,
     ids: FastMap<Box<str>, ObserverId>,
@@ -74,6 +75,7 @@ impl Observers {
 }
 
 /// An event on its way into a window.
+#[derive(Clone)]
 pub(super) enum Held {
     Sighting(Box<Sighting>),
     Kernel(Box<KernelSighting>),
@@ -90,7 +92,7 @@ pub(super) enum Admission {
     Wait,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Clock {
     /// The newest believed time.
     high: Option<Timestamp>,
@@ -105,6 +107,7 @@ impl Clock {
 }
 
 /// The clocks of all nodes.
+#[derive(Clone)]
 pub(super) struct Clocks {
     lateness: Duration,
     max_jump: Duration,
@@ -232,6 +235,11 @@ impl Clocks {
                 None => *event = Held::Nobodys { source, unresolved: true },
             }
         }
+    }
+
+    /// Whether any event waits for its node's clock to be believed.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.clocks.values().any(|clock| !clock.held.is_empty())
     }
 
     /// Decides on everything that still waits.

@@ -19,6 +19,7 @@ const REMEMBERED: usize = 1 << 18;
 const GENERATION: Duration = Duration::from_secs(75);
 
 /// What is remembered by fingerprint until it has not been touched for a while.
+#[derive(Clone)]
 pub(super) struct Recently<V> {
     current: FastMap<u64, V>,
     previous: FastMap<u64, V>,

@@ -1,5 +1,7 @@
 //! A pipeline that lives on: looked at while events come, and told of a cluster that changes.
 
+mod looks;
+
 use std::net::IpAddr;
 
 use serde_json::{Value, json};

@@ -1,4 +1,13 @@
-//! What is written is read again as it was.
+//! What is written is read again as it was, and says the same.
+
+use std::collections::BTreeSet;
+
+use firedoor_core::inventory::Inventory;
+use firedoor_core::membership::Grouping;
+use firedoor_core::object::Object;
+use firedoor_core::pipeline::Pipeline;
+use firedoor_core::settings::Settings;
+use serde_json::json;
 
 use super::*;
 
@@ -89,4 +98,99 @@ fn what_cannot_be_used_says_why() {
     {
         assert!(parse(text).is_err(), "{text}");
     }
+}
+
+/// Two workers in two zones.
+fn cluster() -> Vec<Object> {
+    let node = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
+            "labels": {"topology.kubernetes.io/zone": format!("zone-of-{name}")}}})
+    };
+    let pod = |index: usize| {
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("mid-worker-{index}"), "namespace": "lab", "uid": format!("u{index}"),
+                "labels": {"training.kubeflow.org/job-name": "mid", "training.kubeflow.org/replica-type": "worker"},
+                "ownerReferences": [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "mid",
+                    "uid": "uj", "controller": true}]},
+            "spec": {"nodeName": format!("n{index}"), "containers": [{"name": "t"}]},
+            "status": {"phase": "Running", "podIP": format!("10.0.0.{index}")}})
+    };
+    [node("n0"), node("n1"), pod(0), pod(1)].map(|value| Object::from_value(value).unwrap()).into()
+}
+
+fn pipeline() -> Pipeline {
+    Pipeline::new(Inventory::new(cluster(), &Grouping::default()), Settings::default())
+}
+
+/// What a source may tell, of few values each; the number is a seed.
+fn told(seed: u64) -> Observation<'static> {
+    let random = |place: u64, below: u64| {
+        let mixed = (seed ^ place << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33 & 0xffff_ffff
+    } % below;
+    let begin = Timestamp::parse("2026-11-06T10:00:00.000000123Z").unwrap();
+    let at = begin.plus(Duration::from_millis(100 * seed + random(1, 90_000)));
+    let (a, b) = if random(2, 2) == 0 { ("0", "1") } else { ("1", "0") };
+    let observer = if a == "0" { "n0" } else { "n1" };
+    let uid = if a == "0" { "u0" } else { "u1" };
+    let (mine, other) = (format!("10.0.0.{a}"), format!("10.0.0.{b}"));
+    let port = 40_000 + u16::try_from(random(3, 3)).unwrap();
+    let carried = Carried {
+        sent: 100_000 * random(4, 9),
+        received: random(5, 9),
+        retransmitted: 1,
+        rtt: Some(Duration::from_micros(300 + 400 * random(6, 9))),
+        min_rtt: None,
+    };
+    let step = match random(7, 9) {
+        0 => SocketStep::Opening,
+        1 => SocketStep::Established,
+        2 => SocketStep::Refused,
+        3 => SocketStep::Recognised(App::Nccl),
+        4 => SocketStep::Closed(carried),
+        5 => {
+            return Observation::Drops(Drops {
+                first: at,
+                last: at,
+                observer,
+                source: SourceKind::Ebpf,
+                protocol: Protocol::Tcp,
+                src: end(&mine, 0, None),
+                dst: end(&other, 29_500, None),
+                what: DroppedPacket::Opening,
+                reason: DropReason::from_kernel_name("NETFILTER_DROP"),
+                direction: Some(Direction::Egress),
+                packets: 2,
+                attempts: 1,
+            });
+        }
+        _ => SocketStep::Carried(carried),
+    };
+    let (local, remote) = (end(&mine, port, Some(uid)), end(&other, 29_500, None));
+    let opener = Some(Opener::Local).filter(|_| random(8, 5) > 0);
+    Observation::Socket(SocketEvent { at, observer, source: SourceKind::Ebpf, local, remote, opener, step })
+}
+
+#[test]
+fn a_recording_says_what_was_seen_live() {
+    let mut live = pipeline();
+    let mut recording = Vec::new();
+    let (mut late, mut verdicts) = (0, BTreeSet::new());
+    for seed in 0..400 {
+        let observation = told(seed);
+        write(&mut recording, &observation).unwrap();
+        live.observe(observation);
+        if seed % 20 != 0 {
+            continue;
+        }
+        let mut replay = pipeline();
+        for line in std::str::from_utf8(&recording).unwrap().lines() {
+            replay.observe(parse(line).unwrap().observation().unwrap().unwrap());
+        }
+        let look = live.report();
+        late = look.coverage.late;
+        verdicts.extend(look.jobs.iter().map(|job| job.verdict.as_str()));
+        assert_eq!(look, replay.finish(), "after {seed}");
+    }
+    assert!(late > 0 && verdicts.len() > 1, "{late} late, {verdicts:?}: this tests too little");
 }

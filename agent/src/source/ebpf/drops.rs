@@ -17,6 +17,8 @@ use crate::source::placement::Placement;
 const IDLE: u64 = 30_000_000_000;
 /// ... and for this long when the map fills up.
 const IDLE_WHEN_FULL: u64 = 2_000_000_000;
+/// For how long drops between addresses wait that the inventory does not know yet, in nanoseconds.
+const HOLD: u64 = 10_000_000_000;
 /// `SKB_DROP_REASON_TC_INGRESS`, without its prefix: dropped as it came in from a device.
 const TC_INGRESS: &str = "TC_INGRESS";
 /// `SKB_DROP_REASON_TC_EGRESS`: dropped as it went out to a device.
@@ -28,6 +30,7 @@ type Told = HashMap<DropKey, DropTally, foldhash::fast::RandomState>;
 pub(super) struct DropTotals {
     told: Told,
     reasons: BTreeMap<u32, DropReason>,
+    hold: u64,
 }
 
 /// Where packets were dropped, as far as it can be known.
@@ -48,7 +51,12 @@ pub(super) struct New<'a> {
 
 impl DropTotals {
     pub(super) fn new(reasons: BTreeMap<u32, DropReason>) -> Self {
-        Self { told: Told::default(), reasons }
+        Self { told: Told::default(), reasons, hold: HOLD }
+    }
+
+    /// From now on nothing waits.
+    pub(super) fn hold_nothing(&mut self) {
+        self.hold = 0;
     }
 
     /// Tells what is new in the kernel's totals; returns the entries that can be forgotten.
@@ -56,11 +64,16 @@ impl DropTotals {
         &mut self,
         totals: impl Iterator<Item = (&'a DropKey, &'a DropTally)>,
         now: u64,
+        placement: &Placement,
         tell: &mut dyn FnMut(&New<'_>),
     ) -> Vec<DropKey> {
         let mut entries: Vec<(u64, DropKey)> = Vec::new();
         for (key, total) in totals {
             entries.push((total.last, *key));
+            let known = |ip: &[u8; 16]| placement.node_of(address(key.family, ip)).is_some();
+            if now.saturating_sub(total.first) < self.hold && !known(&key.src) && !known(&key.dst) {
+                continue;
+            }
             if let Some(new) = self.advance(key, total) {
                 tell(&new);
             }
@@ -197,12 +210,16 @@ mod tests {
         let mut totals = DropTotals::new(reasons);
         let mut told = Vec::new();
         let mut look = |total: DropTally, now: u64| {
-            let idle = totals.update([(&key(), &total)].into_iter(), now, &mut |new| told.push((new.tally.packets, new.tally.attempts)));
+            let idle =
+                totals.update([(&key(), &total)].into_iter(), now, &Placement::default(), &mut |new| {
+                    told.push((new.tally.packets, new.tally.attempts))
+                });
             idle.len()
         };
-        assert_eq!(look(tally(3, 20), 30), 0);
-        assert_eq!(look(tally(3, 20), 40), 0);
-        assert_eq!(look(tally(5, 50), 60), 0);
+        assert_eq!(look(tally(2, 15), 20), 0, "waits for the inventory");
+        assert_eq!(look(tally(3, 20), 30 + HOLD), 0);
+        assert_eq!(look(tally(3, 20), 40 + HOLD), 0);
+        assert_eq!(look(tally(5, 50), 60 + HOLD), 0);
         assert_eq!(look(tally(5, 50), 51 + IDLE), 1, "idle entries make room");
         assert_eq!(told, [(3, 1), (2, 0)]);
         let rest = totals.settle(&key(), &tally(6, 70)).map(|new| new.tally.packets);

@@ -91,8 +91,8 @@ const DROP_REASONS: &str = "skb_drop_reason";
 
 impl Types {
     fn read(path: &Path) -> Result<Self, KernelError> {
-        let bytes = std::fs::read(path)
-            .map_err(|why| KernelError::Unreadable { path: path.to_owned(), why })?;
+        let bytes =
+            std::fs::read(path).map_err(|why| KernelError::Unreadable { path: path.to_owned(), why })?;
         let all = TypeInformation::new(&Bytes(bytes))
             .map_err(|why| KernelError::Malformed(why.message().to_owned()))?;
         let (mut structs, mut enums, mut traces) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -189,7 +189,9 @@ impl Kernel {
             TRACEPOINTS.into_iter().filter(|trace| types.traces.contains_key(trace)).collect();
         if kfree_skb_args < 3 || drop_reasons.is_empty() {
             tracepoints.retain(|trace| *trace != "kfree_skb");
-            notes.push("drops are not seen: this kernel does not say why it drops (5.17 and later do)".to_owned());
+            notes.push(
+                "drops are not seen: this kernel does not say why it drops (5.17 and later do)".to_owned(),
+            );
         }
         Ok(Self { offsets, config, drop_reasons, ignored, tracepoints, notes })
     }

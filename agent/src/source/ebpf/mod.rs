@@ -9,14 +9,15 @@ mod recognise;
 mod sockets;
 pub mod whose;
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aya::Btf;
 use firedoor_core::observation::{Loss, Observation, SourceKind};
 use firedoor_core::time::Timestamp;
-use aya::Btf;
 use firedoor_ebpf::user::{give_back_memory, monotonic_ns};
 use firedoor_ebpf::{AF_INET, EventKind, STATS, SocketRecord, Stat};
 
@@ -54,6 +55,10 @@ pub struct EbpfSettings {
 const DROPS_EVERY: Duration = Duration::from_millis(500);
 /// After how long older connections are looked for once more: some were just opening the first time.
 const SEED_AGAIN: Duration = Duration::from_secs(2);
+/// For how long events of a pod wait that the inventory does not know yet: the kernel is faster than any API server.
+const HOLD: Duration = Duration::from_secs(10);
+/// How many such events wait at most; what comes beyond is lost, and counted.
+const MOST_HELD: usize = 8192;
 /// For how long first bytes are watched after a pod opened or accepted a connection.
 const YOUNG: Duration = Duration::from_secs(10);
 
@@ -69,7 +74,10 @@ impl Nodes {
         let by_netns = nodes.iter().filter_map(|node| {
             Some((namespace_inode(&node.netns.clone().unwrap_or_else(own))?, Arc::clone(&node.name)))
         });
-        Self { by_netns: by_netns.collect(), names: nodes.iter().map(|node| Arc::clone(&node.name)).collect() }
+        Self {
+            by_netns: by_netns.collect(),
+            names: nodes.iter().map(|node| Arc::clone(&node.name)).collect(),
+        }
     }
 
     /// The only node, where there is only one.
@@ -102,6 +110,9 @@ pub struct EbpfSource {
     next_drops: u64,
     seed_at: Option<u64>,
     young_until: u64,
+    /// Events of pods that the inventory does not know yet, with the time until which they wait.
+    held: VecDeque<(u64, SocketRecord)>,
+    held_lost: u64,
     notes: Vec<String>,
 }
 
@@ -121,11 +132,16 @@ impl EbpfSource {
             cgroup2_mount(&mounts)
         });
         if cgroups.is_none() {
-            notes.push("control groups of version 2 are not mounted here: pods are told by network namespace".to_owned());
+            notes.push(
+                "control groups of version 2 are not mounted here: pods are told by network namespace"
+                    .to_owned(),
+            );
         }
         let nodes = Nodes::new(&settings.nodes);
         let mut host: Vec<u32> = nodes.by_netns.iter().map(|(inode, _)| *inode).collect();
-        host.extend(["/proc/1/ns/net", "/proc/self/ns/net"].iter().filter_map(|file| namespace_inode(file.as_ref())));
+        host.extend(
+            ["/proc/1/ns/net", "/proc/self/ns/net"].iter().filter_map(|file| namespace_inode(file.as_ref())),
+        );
         host.sort_unstable();
         host.dedup();
         // The kernel's type information took megabytes, and is needed no more.
@@ -145,6 +161,8 @@ impl EbpfSource {
             next_drops: now,
             seed_at: Some(now + nanos(SEED_AGAIN)),
             young_until: 0,
+            held: VecDeque::new(),
+            held_lost: 0,
             notes,
             probes,
             nodes,
@@ -186,7 +204,11 @@ impl EbpfSource {
     ///
     /// # Errors
     /// When the kernel stops answering.
-    pub fn poll(&mut self, wall: Timestamp, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
+    pub fn poll(
+        &mut self,
+        wall: Timestamp,
+        tell: &mut dyn FnMut(&Observation<'_>),
+    ) -> Result<(), ProbeError> {
         let now = monotonic_ns();
         self.clock = Clock::new(wall, now);
         if self.seed_at.is_some_and(|at| now >= at) {
@@ -213,42 +235,69 @@ impl EbpfSource {
     ///
     /// # Errors
     /// When the kernel does not answer any more.
-    pub fn finish(mut self, wall: Timestamp, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
+    pub fn finish(
+        mut self,
+        wall: Timestamp,
+        tell: &mut dyn FnMut(&Observation<'_>),
+    ) -> Result<(), ProbeError> {
         let now = monotonic_ns();
         self.clock = Clock::new(wall, now);
         self.events(now, tell);
+        // Nobody will come to know more.
+        for (until, _) in &mut self.held {
+            *until = 0;
+        }
+        self.events(now, tell);
         self.sample(wall, now, tell)?;
+        self.drops.hold_nothing();
         self.read_drops(now, tell)?;
         self.losses(wall, tell);
         Ok(())
     }
 
     fn events(&mut self, now: u64, tell: &mut dyn FnMut(&Observation<'_>)) {
-        let Self { probes, owners, placement, nodes, clock, sockets, young_until, .. } = self;
+        let Self { probes, owners, placement, nodes, clock, sockets, young_until, held, held_lost, .. } =
+            self;
         let mut nobodys = Vec::new();
-        probes.events(|record| {
+        let mut take = |record: &SocketRecord, until: u64, held: &mut VecDeque<(u64, SocketRecord)>| {
             let Some(kind) = EventKind::from_u32(record.kind) else { return };
             let whose = sockets.whose(&record.identity, owners, placement, nodes, now);
-            match whose.owner {
+            match &whose.owner {
                 Owner::Nobody => {
                     nobodys.push(record.identity.cgroup);
                     return;
                 }
-                Owner::Pod(_) if matches!(kind, EventKind::Opening | EventKind::Established | EventKind::Listening) => {
-                    *young_until = now + nanos(YOUNG);
+                // All events of this pod wait, so that they stay in order.
+                Owner::Pod(uid) if placement.pod(uid).is_none() && now < until => {
+                    if held.len() < MOST_HELD {
+                        held.push_back((until, *record));
+                    } else {
+                        *held_lost += 1;
+                    }
+                    return;
                 }
+                Owner::Pod(_) if is_young(kind) => *young_until = now + nanos(YOUNG),
                 Owner::Pod(_) | Owner::Unknown => {}
             }
             if let Some(event) = sockets.step(record, kind, &whose, clock) {
                 tell(&Observation::Socket(event));
             }
-        });
+        };
+        for (until, record) in std::mem::take(held) {
+            take(&record, until, held);
+        }
+        probes.events(|record| take(record, now + nanos(HOLD), held));
         for cgroup in nobodys {
             self.probes.ignore(cgroup);
         }
     }
 
-    fn sample(&mut self, wall: Timestamp, now: u64, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
+    fn sample(
+        &mut self,
+        wall: Timestamp,
+        now: u64,
+        tell: &mut dyn FnMut(&Observation<'_>),
+    ) -> Result<(), ProbeError> {
         if !self.probes.can_sample() {
             return Ok(());
         }
@@ -256,8 +305,11 @@ impl EbpfSource {
         sockets.begin_pass();
         probes.sample(|identity, counters| {
             let whose = sockets.whose(identity, owners, placement, nodes, now);
-            if whose.owner == Owner::Nobody {
-                return;
+            match &whose.owner {
+                Owner::Nobody => return,
+                // The next pass tells it, when the inventory knows whose it is.
+                Owner::Pod(uid) if placement.pod(uid).is_none() => return sockets.keep(identity.cookie),
+                Owner::Pod(_) | Owner::Unknown => {}
             }
             if let Some(event) = sockets.sampled(identity, counters, &whose, wall) {
                 tell(&Observation::Socket(event));
@@ -275,7 +327,7 @@ impl EbpfSource {
                 tell(&Observation::Drops(observed));
             }
         };
-        let idle = drops.update(probes.drops()?, now, &mut tell_new);
+        let idle = drops.update(probes.drops()?, now, placement, &mut tell_new);
         for key in idle {
             // Whatever came between the reading and the forgetting is told, too.
             if let Some(last) = probes.forget(&key)
@@ -289,16 +341,34 @@ impl EbpfSource {
 
     fn losses(&mut self, wall: Timestamp, tell: &mut dyn FnMut(&Observation<'_>)) {
         let stats = self.probes.stats();
-        for (stat, cause) in [(Stat::RingLost, "ring"), (Stat::DropsOverflow, "drops"), (Stat::SlotsFull, "slots")] {
+        let observer = self.nodes.only().map(|name| &**name);
+        let count = std::mem::take(&mut self.held_lost);
+        if count > 0 {
+            let (at, source) = (Some(wall), SourceKind::Ebpf);
+            tell(&Observation::Lost(Loss { at, observer, source, cause: "unknown-pod", count }));
+        }
+        for (stat, cause) in
+            [(Stat::RingLost, "ring"), (Stat::DropsOverflow, "drops"), (Stat::SlotsFull, "slots")]
+        {
             let index = stat as usize;
             let count = stats[index].saturating_sub(self.stats[index]);
             if count > 0 {
-                let observer = self.nodes.only().map(|name| &**name);
-                tell(&Observation::Lost(Loss { at: Some(wall), observer, source: SourceKind::Ebpf, cause, count }));
+                tell(&Observation::Lost(Loss {
+                    at: Some(wall),
+                    observer,
+                    source: SourceKind::Ebpf,
+                    cause,
+                    count,
+                }));
             }
         }
         self.stats = stats;
     }
+}
+
+/// Whether the first bytes of a connection may come now.
+fn is_young(kind: EventKind) -> bool {
+    matches!(kind, EventKind::Opening | EventKind::Established | EventKind::Listening)
 }
 
 /// The address as the kernel keeps it; IPv4 inside IPv6 comes out as IPv4.

@@ -27,7 +27,9 @@ pub enum ProbeError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// The kernel does not take them.
-    #[error("the kernel does not take the probes: {0} (this needs CAP_BPF and CAP_PERFMON, and a kernel from 5.15 on)")]
+    #[error(
+        "the kernel does not take the probes: {0} (this needs CAP_BPF and CAP_PERFMON, and a kernel from 5.15 on)"
+    )]
     Refused(String),
     /// A map of the probes is missing or of the wrong kind.
     #[error("the probes have no usable map {0}")]
@@ -136,7 +138,11 @@ impl Probes {
         }
         let sampling = load_sample(&mut ebpf).err();
         let can_sample = sampling.is_none();
-        hooks.push(Hook { name: "sample", sees: "bytes and round-trip times of live connections", missing: sampling });
+        hooks.push(Hook {
+            name: "sample",
+            sees: "bytes and round-trip times of live connections",
+            missing: sampling,
+        });
         let seeding = load_seed(&mut ebpf, btf).err();
         hooks.push(Hook { name: "task_file", sees: "connections older than the agent", missing: seeding });
         let recognition = load_recognition(&mut ebpf, btf, kernel).err();
@@ -150,7 +156,9 @@ impl Probes {
         Ok(Self {
             slots: SlotTable::map(&table)
                 .map_err(|why| ProbeError::Kernelside { what: "cannot map the table of sockets", why })?,
-            high_water: map(&mut ebpf, "HIGH_WATER")?.try_into().map_err(|_| ProbeError::Map("HIGH_WATER"))?,
+            high_water: map(&mut ebpf, "HIGH_WATER")?
+                .try_into()
+                .map_err(|_| ProbeError::Map("HIGH_WATER"))?,
             events: map(&mut ebpf, "EVENTS")?.try_into().map_err(|_| ProbeError::Map("EVENTS"))?,
             stats: map(&mut ebpf, "STATS")?.try_into().map_err(|_| ProbeError::Map("STATS"))?,
             ignored: map(&mut ebpf, "IGNORED")?.try_into().map_err(|_| ProbeError::Map("IGNORED"))?,
@@ -191,7 +199,9 @@ impl Probes {
         let failed = |why| ProbeError::Kernelside { what: "cannot read the counters of live sockets", why };
         let used = self.high_water.get(&0, 0).map_err(|e| failed(io::Error::other(e)))?;
         let used = used.min(self.slots.len() as u64);
-        let Some(Program::RawTracePoint(program)) = self.ebpf.program("sample_sockets") else { return Ok(Pass::default()) };
+        let Some(Program::RawTracePoint(program)) = self.ebpf.program("sample_sockets") else {
+            return Ok(Pass::default());
+        };
         let program = program.fd().map_err(|e| failed(io::Error::other(e)))?.as_fd();
         let (mut pass, mut first) = (Pass::default(), 0);
         while first < used {
@@ -200,7 +210,8 @@ impl Probes {
             pass.sockets += u64::from(run(program, &[first, number]).map_err(failed)?);
             pass.longest_chunk = pass.longest_chunk.max(begun.elapsed());
             for slot in first..first + number {
-                if let Some((identity, counters)) = usize::try_from(slot).ok().and_then(|s| self.slots.get(s)) {
+                if let Some((identity, counters)) = usize::try_from(slot).ok().and_then(|s| self.slots.get(s))
+                {
                     each(&identity, &counters);
                 }
             }
@@ -216,7 +227,8 @@ impl Probes {
     pub fn seed(&mut self) -> Result<usize, ProbeError> {
         let failed = |why| ProbeError::Kernelside { what: "cannot look for older connections", why };
         let Some(Program::Iter(program)) = self.ebpf.program_mut("seed_sockets") else { return Ok(0) };
-        let opened = program.attach().and_then(|id| program.take_link(id)).map_err(|e| failed(io::Error::other(e)))?;
+        let opened =
+            program.attach().and_then(|id| program.take_link(id)).map_err(|e| failed(io::Error::other(e)))?;
         let mut file = opened.into_file().map_err(|e| failed(io::Error::other(e)))?;
         let (mut found, mut buffer) = (0, [0; 4096]);
         loop {
@@ -297,7 +309,9 @@ impl Probes {
             u64::from(info.max_entries()) * (u64::from(info.key_size()) + u64::from(info.value_size()))
         };
         let of = |map: &Map| match map {
-            Map::HashMap(data) | Map::Array(data) | Map::Stack(data) | Map::PerCpuArray(data) => data.info().ok().map(size),
+            Map::HashMap(data) | Map::Array(data) | Map::Stack(data) | Map::PerCpuArray(data) => {
+                data.info().ok().map(size)
+            }
             Map::LruHashMap(data) => data.info().ok().map(size),
             Map::RingBuf(data) => data.info().ok().map(|info| u64::from(info.max_entries())),
             _ => None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use firedoor_core::observation::{Carried, End, Opener, SocketEvent, SocketStep, SourceKind};
 use firedoor_core::time::Timestamp;
-use firedoor_ebpf::{Counters, EventKind, Identity, Side, SocketRecord};
+use firedoor_ebpf::{Counters, EventKind, Identity, Side, SocketRecord, tcp_state};
 
 use super::clock::Clock;
 use super::recognise::recognise;
@@ -33,7 +33,7 @@ impl Whose {
 /// A live socket.
 struct Socket {
     /// What was told already.
-    told: Counters,
+    told: Payload,
     opener: Option<Opener>,
     /// The last pass that saw it.
     pass: u64,
@@ -91,7 +91,12 @@ impl Sockets {
             EventKind::Retried => SocketStep::Retried,
             EventKind::Established => {
                 let pass = self.pass;
-                self.live.entry(cookie).or_insert(Socket { told: Counters::default(), opener, pass, recognised: false });
+                self.live.entry(cookie).or_insert(Socket {
+                    told: Payload::default(),
+                    opener,
+                    pass,
+                    recognised: false,
+                });
                 SocketStep::Established
             }
             EventKind::Failed if record.detail == CONNECTION_REFUSED => SocketStep::Refused,
@@ -99,9 +104,10 @@ impl Sockets {
             EventKind::Closed => {
                 let known = self.live.remove(&cookie);
                 opener = known.as_ref().and_then(|socket| socket.opener).or(opener);
+                let now = Payload::of(&record.counters, opener, record.detail == 0);
                 // One that was open before anybody looked: what it had carried by then is not known.
-                let told = known.map_or(record.counters, |socket| socket.told);
-                SocketStep::Closed(carried(&told, &record.counters, opener))
+                let told = known.map_or(now, |socket| socket.told);
+                SocketStep::Closed(carried(told, now, &record.counters))
             }
             EventKind::FirstBytes => {
                 let socket = self.live.get_mut(&cookie)?;
@@ -142,17 +148,25 @@ impl Sockets {
         let socket = self.live.entry(identity.cookie).or_insert_with(|| {
             first = identity.side == Side::Unknown as u8;
             // What an older socket carried before is not known; one whose opening was not told began at zero.
-            let told = if first { *counters } else { Counters::default() };
+            let told = if first { Payload::of(counters, opener, false) } else { Payload::default() };
             Socket { told, opener, pass, recognised: false }
         });
         socket.pass = pass;
-        let carried = carried(&socket.told, counters, socket.opener);
+        let now = Payload::of(counters, socket.opener, false);
+        let carried = carried(socket.told, now, counters);
         if !first && carried.sent == 0 && carried.received == 0 && carried.retransmitted == 0 {
             return None;
         }
-        socket.told = *counters;
+        socket.told = now;
         let opener = socket.opener;
         Some(event(identity, whose, at, opener, SocketStep::Carried(carried)))
+    }
+
+    /// A socket that lives, but of which nothing can be told yet.
+    pub(super) fn keep(&mut self, cookie: u64) {
+        if let Some(socket) = self.live.get_mut(&cookie) {
+            socket.pass = self.pass;
+        }
     }
 
     /// The pass is over: sockets that were missed twice are gone, their end was lost.
@@ -170,17 +184,40 @@ fn opener(side: u8) -> Option<Opener> {
     }
 }
 
-/// The difference. The kernel counts the opener's SYN as an acknowledged byte.
-fn carried(told: &Counters, now: &Counters, opener: Option<Opener>) -> Carried {
-    let syn = u64::from(opener == Some(Opener::Local));
-    let payload = |acked: u64| acked.saturating_sub(syn);
+/// What a connection carried in all, without the SYN and FIN that the kernel counts as bytes.
+#[derive(Clone, Copy, Default)]
+struct Payload {
+    sent: u64,
+    received: u64,
+    retransmitted: u32,
+}
+
+impl Payload {
+    /// `orderly`: the connection is over, and no error ended it.
+    fn of(counters: &Counters, opener: Option<Opener>, orderly: bool) -> Self {
+        let syn = u64::from(opener == Some(Opener::Local));
+        let fin_acknowledged =
+            orderly || [tcp_state::FIN_WAIT2, tcp_state::TIME_WAIT].contains(&counters.state);
+        let fin_received = orderly
+            || [tcp_state::CLOSE_WAIT, tcp_state::LAST_ACK, tcp_state::CLOSING, tcp_state::TIME_WAIT]
+                .contains(&counters.state);
+        Self {
+            sent: counters.acked.saturating_sub(syn + u64::from(fin_acknowledged)),
+            received: counters.received.saturating_sub(fin_received.into()),
+            retransmitted: counters.retransmitted,
+        }
+    }
+}
+
+fn carried(told: Payload, now: Payload, counters: &Counters) -> Carried {
+    let micros = |micros: u32| Duration::from_micros(micros.into());
     Carried {
-        sent: payload(now.acked).saturating_sub(payload(told.acked)),
+        sent: now.sent.saturating_sub(told.sent),
         received: now.received.saturating_sub(told.received),
         retransmitted: now.retransmitted.saturating_sub(told.retransmitted),
-        rtt: (now.srtt_us != 0).then(|| Duration::from_micros(now.srtt_us.into())),
-        min_rtt: (now.min_rtt_us != u32::MAX && now.min_rtt_us != 0)
-            .then(|| Duration::from_micros(now.min_rtt_us.into())),
+        rtt: (counters.srtt_us != 0).then(|| micros(counters.srtt_us)),
+        min_rtt: (counters.min_rtt_us != u32::MAX && counters.min_rtt_us != 0)
+            .then(|| micros(counters.min_rtt_us)),
     }
 }
 

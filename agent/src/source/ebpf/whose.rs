@@ -196,8 +196,19 @@ mod tests {
         ] {
             assert_eq!(pod_uid(&part).as_deref(), Some(UID), "{part}");
         }
-        assert_eq!(pod_uid("pod0123456789abcdef0123456789abcdef").as_deref(), Some("0123456789abcdef0123456789abcdef"));
-        for other in ["kubepods.slice", "kubepods", "pod", "podman-1234.scope", "libpod-abc.scope", "besteffort", "xpod"] {
+        assert_eq!(
+            pod_uid("pod0123456789abcdef0123456789abcdef").as_deref(),
+            Some("0123456789abcdef0123456789abcdef")
+        );
+        for other in [
+            "kubepods.slice",
+            "kubepods",
+            "pod",
+            "podman-1234.scope",
+            "libpod-abc.scope",
+            "besteffort",
+            "xpod",
+        ] {
             assert_eq!(pod_uid(other), None, "{other}");
         }
         assert_eq!(pod_uid(&format!("xpod{UID}")), None);
@@ -208,9 +219,17 @@ mod tests {
     fn containers_inherit_their_pod() {
         let root = tempfile::tempdir().unwrap();
         let forms = [
-            format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice/cri-containerd-{:064x}.scope", UID.replace('-', "_"), 1),
+            format!(
+                "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice/cri-containerd-{:064x}.scope",
+                UID.replace('-', "_"),
+                1
+            ),
             format!("kubepods/besteffort/pod{UID}/{:064x}", 2),
-            format!("kubepods.slice/kubepods-pod{}.slice/crio-{:064x}.scope/container", UID.replace('-', "_"), 3),
+            format!(
+                "kubepods.slice/kubepods-pod{}.slice/crio-{:064x}.scope/container",
+                UID.replace('-', "_"),
+                3
+            ),
         ];
         let mut owners = Owners::new(Some(root.path().to_owned()), root.path().join("proc"), vec![7]);
         for form in &forms {
@@ -247,7 +266,8 @@ mod tests {
         let process = root.path().join("41");
         std::fs::create_dir_all(process.join("ns")).unwrap();
         std::fs::write(process.join("ns/net"), "").unwrap();
-        std::fs::write(process.join("cgroup"), format!("11:cpu:/kubepods/burstable/pod{UID}/{:064x}\n", 5)).unwrap();
+        std::fs::write(process.join("cgroup"), format!("11:cpu:/kubepods/burstable/pod{UID}/{:064x}\n", 5))
+            .unwrap();
         let netns = namespace_inode(&process.join("ns/net")).unwrap();
         let mut owners = Owners::new(None, root.path().to_owned(), vec![]);
         assert_eq!(owners.of(ROOT_CGROUP, netns, 1), Owner::Pod(UID.into()));
