@@ -5,13 +5,17 @@
 
 mod bench;
 mod command;
+mod confined;
 mod demo;
 mod ebpf;
 mod golden;
 mod lab;
+mod libraries;
+mod pods;
 mod setup;
 mod test;
 mod tidy;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,6 +53,10 @@ enum Task {
     Bench(bench::Arguments),
     /// Plays scenarios on this machine's kernel, as root: real traffic, really broken.
     Lab(lab::Arguments),
+    /// Runs the agent in a container with the capabilities it needs and no others, as root.
+    Confined(confined::Arguments),
+    /// Runs the agent on other kernels, in emulated machines; slow.
+    Vm(vm::Arguments),
     /// The wire between the lab's zones.
     #[command(hide = true)]
     LabWire,
@@ -84,6 +92,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Task::Tidy => tidy::run(&root)?,
         Task::Bench(arguments) => bench::run(&root, &arguments)?,
         Task::Lab(arguments) => return lab::run(&root, &arguments),
+        Task::Confined(arguments) => return confined::run(&root, &arguments),
+        Task::Vm(arguments) => return vm::run(&root, &arguments),
         Task::LabWire => lab::wire()?,
         Task::LabMember(arguments) => lab::member::run(&arguments)?,
         Task::LabJanitor { run } => lab::janitor(&run)?,

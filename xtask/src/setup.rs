@@ -27,6 +27,12 @@ pub(crate) enum Purpose {
     Lab,
     /// `cargo xtask lab --workload torch`: large, and installed only when that is asked for.
     LabTorch,
+    /// The small pods of `cargo xtask confined` and `cargo xtask vm`.
+    Pods,
+    /// `cargo xtask confined`.
+    Confined,
+    /// `cargo xtask vm`: large, and installed only when that is asked for.
+    Vm,
 }
 
 /// Something that must be on the machine.
@@ -56,7 +62,7 @@ enum Install {
     Cargo { package: &'static str, version: &'static str },
 }
 
-const REQUIREMENTS: [Requirement; 13] = [
+const REQUIREMENTS: [Requirement; 17] = [
     Requirement {
         name: "git",
         probe: Probe { program: "git", arguments: &["--version"], says: "git version" },
@@ -152,6 +158,34 @@ const REQUIREMENTS: [Requirement; 13] = [
         purpose: Purpose::LabTorch,
         needed_for: "the lab's workload in PyTorch",
     },
+    Requirement {
+        name: "busybox",
+        probe: Probe { program: "/bin/busybox", arguments: &["--help"], says: "BusyBox" },
+        install: Install::System { package: "busybox-static" },
+        purpose: Purpose::Pods,
+        needed_for: "pods that also stand in a virtual machine",
+    },
+    Requirement {
+        name: "crun",
+        probe: Probe { program: "crun", arguments: &["--version"], says: "crun version" },
+        install: Install::System { package: "crun" },
+        purpose: Purpose::Confined,
+        needed_for: "the agent in a container",
+    },
+    Requirement {
+        name: "qemu",
+        probe: Probe { program: "qemu-system-x86_64", arguments: &["--version"], says: "QEMU" },
+        install: Install::System { package: "qemu-system-x86" },
+        purpose: Purpose::Vm,
+        needed_for: "machines with other kernels",
+    },
+    Requirement {
+        name: "xz",
+        probe: Probe { program: "xz", arguments: &["--version"], says: "xz" },
+        install: Install::System { package: "xz-utils" },
+        purpose: Purpose::Vm,
+        needed_for: "unpacking a kernel's modules",
+    },
 ];
 
 /// Installs everything that is missing.
@@ -159,7 +193,8 @@ const REQUIREMENTS: [Requirement; 13] = [
 /// # Errors
 /// When something is missing and cannot be installed from here: the message says what to install.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    provide(root, REQUIREMENTS.iter().filter(|requirement| requirement.purpose != Purpose::LabTorch), true)?;
+    let large = |requirement: &&Requirement| matches!(requirement.purpose, Purpose::LabTorch | Purpose::Vm);
+    provide(root, REQUIREMENTS.iter().filter(|requirement| !large(requirement)), true)?;
     ebpf::ensure(root)?;
     println!("BPF compiler and linker: there");
     Ok(())
