@@ -123,8 +123,12 @@ impl Sockets {
                 opener = socket.opener;
                 SocketStep::Recognised(app)
             }
-            // A reset shows in the error with which the connection ends; listeners are told by whom they accept.
-            EventKind::Reset | EventKind::Listening => return None,
+            EventKind::Listening => {
+                opener = None;
+                SocketStep::Listening
+            }
+            // A reset shows in the error with which the connection ends.
+            EventKind::Reset => return None,
         };
         Some(event(identity, whose, clock.at(record.at), opener, step))
     }
