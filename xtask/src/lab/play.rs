@@ -127,6 +127,11 @@ impl<'a> Play<'a> {
         if self.scenario.agent == AgentStart::Late {
             self.evidence.before_agent = self.troupe.truths()?;
             self.start_agent()?;
+            // Members write down what they did now and then: what they write after this is of after the start.
+            for job in &live {
+                let steps = self.troupe.slowest(job)?.unwrap_or_default() + 2;
+                self.troupe.wait_steps(job, steps)?;
+            }
             self.evidence.after_agent = self.troupe.truths()?;
         }
         let mut goals = Vec::new();
