@@ -10,13 +10,11 @@ use crate::attribute::Peer;
 use crate::drop_reason::{DropClass, DropReason};
 use crate::facts::Pod;
 use crate::history::Blocked;
-use crate::inventory::PodId;
+use crate::inventory::{PodId, PolicyEpoch, is_policy};
 use crate::ledger::PortClass;
-use crate::object::Object;
 use crate::observation::Direction;
 use crate::policy::{
-    Closure, Decision, Entity, Evaluator, Peer as PolicyPeer, PolicyKind, PolicyRef, PolicySet, Ports,
-    Question, Verdict3,
+    Closure, Decision, Entity, Evaluator, Peer as PolicyPeer, PolicyRef, PolicySet, Ports, Question, Verdict3,
 };
 use crate::report::{CauseKind, Certainty, PolicyBlame, PolicyEffect};
 use crate::time::Timestamp;
@@ -41,44 +39,29 @@ pub(super) struct Attribution {
 /// Says for each block which policies stand behind it.
 pub(super) fn attribute(context: &JobContext<'_>, troubles: &[Trouble]) -> Vec<Attribution> {
     let evidence = context.evidence;
-    let created = creation_times(evidence.inventory.objects());
-    let cut = |trouble: &Trouble| created.partition_point(|at| *at <= trouble.span.last);
-    let cuts: BTreeSet<usize> = troubles.iter().map(cut).filter(|cut| *cut < created.len()).collect();
-    let earlier: BTreeMap<usize, PolicySet> =
-        cuts.into_iter().filter_map(|cut| Some((cut, as_of(context, *created.get(cut)?)))).collect();
+    let changes = evidence.inventory.policy_changes();
+    let epoch = |trouble: &Trouble| changes.epoch(trouble.span.last);
+    let times: BTreeMap<PolicyEpoch, Timestamp> =
+        troubles.iter().map(|trouble| (epoch(trouble), trouble.span.last)).collect();
+    let earlier = times.into_iter().filter(|(epoch, _)| !changes.is_today(*epoch));
+    let earlier: BTreeMap<PolicyEpoch, PolicySet> =
+        earlier.map(|(epoch, at)| (epoch, as_of(context, at))).collect();
     let pods = pods_in_question(context, troubles);
-    let mut evaluators: BTreeMap<usize, Evaluator<'_>> = BTreeMap::new();
+    let mut evaluators: BTreeMap<PolicyEpoch, Evaluator<'_>> = BTreeMap::new();
     let attributed = troubles.iter().map(|trouble| {
-        let cut = cut(trouble);
-        let set = earlier.get(&cut).unwrap_or(evidence.policies);
-        let evaluator = evaluators.entry(cut).or_insert_with(|| Evaluator::new(set, &pods));
+        let epoch = epoch(trouble);
+        let set = earlier.get(&epoch).unwrap_or(evidence.policies);
+        let evaluator = evaluators.entry(epoch).or_insert_with(|| Evaluator::new(set, &pods));
         one(context, trouble, evaluator)
     });
     attributed.collect()
 }
 
-/// When policies came into being, sorted.
-fn creation_times(objects: &[Object]) -> Vec<Timestamp> {
-    let mut times: Vec<Timestamp> =
-        objects.iter().filter(|o| is_policy(o)).filter_map(Object::created).collect();
-    times.sort_unstable();
-    times
-}
-
-fn is_policy(object: &Object) -> bool {
-    PolicyKind::ALL.iter().any(|kind| kind.as_str() == object.kind())
-}
-
-/// The policies that existed before `limit`.
-fn as_of(context: &JobContext<'_>, limit: Timestamp) -> PolicySet {
+/// The policies of this time.
+fn as_of(context: &JobContext<'_>, at: Timestamp) -> PolicySet {
     let inventory = context.evidence.inventory;
-    let then = |object: &&Object| !is_policy(object) || object.created().is_none_or(|at| at < limit);
     let namespaces: Vec<_> = inventory.namespaces().values().cloned().collect();
-    PolicySet::from_objects(
-        inventory.objects().iter().filter(then),
-        &namespaces,
-        context.evidence.settings.policy,
-    )
+    PolicySet::from_objects(inventory.objects_at(at), &namespaces, context.evidence.settings.policy)
 }
 
 fn pods_in_question<'a>(context: &JobContext<'a>, troubles: &[Trouble]) -> Vec<&'a Pod> {

@@ -2,6 +2,7 @@
 //! leaves: an immutable snapshot that answers "who had this address at that time" without waiting. Must not
 //! know flows, windows or findings.
 
+mod former;
 mod renew;
 mod resolve;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use crate::membership::{Grouping, Job, Jobs, Member};
 use crate::object::{Object, ObjectKey};
 use crate::time::Timestamp;
 
+pub use former::{PolicyChanges, PolicyEpoch, is_policy};
 pub use renew::JobNumbers;
 pub use resolve::{EPHEMERAL_PORTS, Endpoint, PairOfPods};
 
@@ -66,6 +68,7 @@ pub struct Inventory {
     api_servers: Vec<IpAddr>,
     /// By UID: pods that the cluster no longer has, and until when they may have held their addresses.
     gone: FastMap<Box<str>, Timestamp>,
+    former: former::Former,
     /// By pod: ports that are a rendezvous although they lie in the ephemeral range.
     rendezvous: FastMap<PodId, Vec<u16>>,
 }

@@ -1,6 +1,7 @@
 //! From one snapshot of the cluster to the next. Enters: a snapshot and newer objects; leaves: a snapshot in which
 //! every pod of the old one keeps its identity. Pods are never forgotten, for what was seen of them is not; other
-//! objects live only as long as the cluster holds them, save what is needed to know whose a gone pod was and where.
+//! objects live only as long as the cluster holds them, save what is needed to know whose a gone pod was and where, and
+//! which policies there were.
 
 use std::collections::BTreeMap;
 
@@ -33,9 +34,9 @@ impl JobNumbers {
 }
 
 /// An object's kind, group, namespace, name; for pods also the UID.
-type Identity = (String, String, Option<String>, String, String);
+pub(super) type Identity = (String, String, Option<String>, String, String);
 
-fn identity(object: &Object) -> Identity {
+pub(super) fn identity(object: &Object) -> Identity {
     let key = object.key();
     let uid = if key.kind == "Pod" { object.uid().unwrap_or_default() } else { "" };
     (key.kind, object.group().to_owned(), key.namespace, key.name, uid.to_owned())
@@ -48,6 +49,8 @@ impl Inventory {
     pub fn renewed(self, objects: Vec<Object>, now: Option<Timestamp>) -> (Self, JobNumbers) {
         let current: FastMap<Identity, ()> = objects.iter().map(|object| (identity(object), ())).collect();
         let mut gone = self.gone;
+        let mut former = self.former;
+        former.note(&self.objects, &objects, now);
         let old_pods: Vec<&Object> = self.objects.iter().filter(|object| object.kind() == "Pod").collect();
         for pod in &old_pods {
             let Some(uid) = pod.uid() else { continue };
@@ -70,6 +73,7 @@ impl Inventory {
             };
         }
         next.gone = gone;
+        next.former = former;
         let numbers = self.jobs.jobs.iter().map(|job| {
             let member = job.members.first()?;
             let (index, _) = next.jobs.of_pod(member.pod)?;
@@ -81,7 +85,8 @@ impl Inventory {
 }
 
 /// Whether an object is still needed when the cluster no longer has it: nodes tell where pods were, owners whose they
-/// were. A policy, a service or a namespace that is gone locks and opens nothing any more.
+/// were. A policy, a service or a namespace that is gone locks and opens nothing any more; what a policy locked before is
+/// told by its former versions.
 fn outlives(object: &Object) -> bool {
     let group = object.group();
     let rules = group == "cilium.io" || group == "networking.k8s.io" || group == "policy.networking.k8s.io";

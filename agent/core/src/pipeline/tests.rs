@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::membership::Grouping;
 use crate::observation::{Carried, DroppedPacket, End, Opener, SocketStep, SourceKind};
-use crate::report::{FindingState, JobVerdict};
+use crate::report::{CauseKind, FindingState, JobVerdict};
 use crate::time::Timestamp;
 
 fn at(second: u64) -> Timestamp {
@@ -142,17 +142,50 @@ fn a_pod_that_is_gone_gives_its_address_back() {
     assert_eq!(live.inventory().pods()[0].lease.until, None, "and back is back");
 }
 
-#[test]
-fn a_policy_that_is_gone_locks_nothing() {
-    let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+/// A policy that closes the egress of all pods, or lets everything pass.
+fn policy(egress: Value) -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": "locked", "namespace": "lab"},
-        "spec": {"podSelector": {}, "policyTypes": ["Egress"]}});
+        "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": egress}})
+}
+
+fn with_policy(egress: Value) -> Vec<Object> {
+    cluster(&[("mid", 2)]).into_iter().chain(objects([policy(egress)])).collect()
+}
+
+fn blamed(live: &Pipeline) -> (CauseKind, usize, usize) {
+    let report = live.report();
+    let finding = &report.jobs[0].findings[0];
+    (finding.cause.kind, finding.cause.policies.len(), finding.remedies.len())
+}
+
+#[test]
+fn a_policy_that_is_gone_is_to_blame_for_what_it_locked() {
+    for next in [cluster(&[("mid", 2)]), with_policy(json!([{}]))] {
+        let mut live = pipeline(&[("mid", 2)]);
+        live.update(with_policy(json!([])));
+        (0..4).for_each(|k| denied(&mut live, 3 * k, 40_000 + u16::try_from(k).unwrap_or(0)));
+        let (cause, policies, remedies) = blamed(&live);
+        assert_eq!((cause, policies), (CauseKind::Policy, 1));
+        assert!(remedies > 0, "the policy can be mended");
+        live.update(next);
+        assert_eq!(blamed(&live), (CauseKind::Policy, 1, 0), "nothing is left to mend");
+        // The same objects again are no change.
+        live.update(live.inventory().objects().to_vec());
+        step(&mut live, 12, 41_000, SocketStep::Opening);
+        step(&mut live, 12, 41_000, SocketStep::Established);
+        assert_eq!(states(&live.report())[0].2, [FindingState::Recovered]);
+        assert_eq!(blamed(&live), (CauseKind::Policy, 1, 0), "what recovered had a cause");
+        assert_eq!(live.report(), live.finish());
+    }
+}
+
+#[test]
+fn a_policy_that_is_gone_locks_nothing_any_more() {
     let mut live = pipeline(&[("mid", 2)]);
-    let with: Vec<Object> = cluster(&[("mid", 2)]).into_iter().chain(objects([policy])).collect();
-    live.update(with);
+    live.update(with_policy(json!([])));
     (0..4).for_each(|k| denied(&mut live, 3 * k, 40_000 + u16::try_from(k).unwrap_or(0)));
-    let policies = |live: &Pipeline| live.report().jobs[0].findings[0].cause.policies.len();
-    assert_eq!(policies(&live), 1);
     live.update(cluster(&[("mid", 2)]));
-    assert_eq!(policies(&live), 0);
+    denied(&mut live, 20, 40_100);
+    assert_eq!(blamed(&live), (CauseKind::Unknown, 0, 0), "something else drops it by now");
 }

@@ -134,7 +134,7 @@ fn plan(world: &World<'_>, mut slots: Slots, zone: &Zone) -> Option<Plan> {
     }
     steps.extend(pin_steps);
 
-    let tolerations = changes(&slots, &chosen, |slot| tolerate(world, slot, zone));
+    let tolerations = tolerations(world, &slots, &chosen, zone);
     let tolerated: Vec<Step> = slots.edit(StepKind::Tolerate, &tolerations)?;
     let all: Vec<usize> = (0..slots.slots.len()).collect();
     let labels = changes(&slots, &all, |slot| relabel::to_zone(world, &slots, slot, zone.name.as_str()));
@@ -240,15 +240,53 @@ fn terms(spec: &Value, wanted: &[(&'static str, &str)], selected: &BTreeSet<&str
     (new != old && !new.is_empty()).then_some(new)
 }
 
-/// The tolerations that the easiest node of the zone asks for beyond those of the template.
-fn tolerate(world: &World<'_>, slot: &Slot, zone: &Zone) -> Option<Value> {
-    let easiest = nodes_of(world, zone)
-        .filter_map(|node| missing_tolerations(&slot.spec, node))
-        .min_by_key(Vec::len)
-        .filter(|missing| !missing.is_empty())?;
+/// The fewest tolerations with which the pods of the chosen templates find room among the zone's nodes.
+fn tolerations(world: &World<'_>, slots: &Slots, chosen: &[usize], zone: &Zone) -> Vec<(usize, Value)> {
+    let mut found = Vec::new();
+    for easiest in 1..=MOST_TAINTS {
+        let more = changes(slots, chosen, |slot| tolerate(world, slot, zone, easiest));
+        let enough = has_room(world, slots, chosen, &more);
+        let all = easiest > 1 && more == found;
+        found = more;
+        if enough || all {
+            break;
+        }
+    }
+    found
+}
+
+/// The tolerations that so many of the easiest kinds of node in the zone ask for beyond those of the template.
+fn tolerate(world: &World<'_>, slot: &Slot, zone: &Zone, easiest: usize) -> Option<Value> {
+    let mut kinds: Vec<Vec<Taint>> =
+        nodes_of(world, zone).filter_map(|node| missing_tolerations(&slot.spec, node)).collect();
+    let names = |taints: &Vec<Taint>| -> Vec<(String, String, String)> {
+        taints.iter().map(|t| (t.key.clone(), t.value.clone(), t.effect.clone())).collect()
+    };
+    kinds.sort_by_cached_key(|taints| (taints.len(), names(taints)));
+    kinds.dedup();
+    let mut missing: Vec<Taint> = Vec::new();
+    for taint in kinds.into_iter().take(easiest).flatten() {
+        if !missing.contains(&taint) {
+            missing.push(taint);
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
     let mut list = slot.spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
-    list.extend(easiest.iter().map(toleration));
+    list.extend(missing.iter().map(toleration));
     Some(json!({"spec": {"tolerations": list}}))
+}
+
+/// Whether all pods find a node, those of chosen templates by the template with its change, the others where they are.
+fn has_room(world: &World<'_>, slots: &Slots, chosen: &[usize], changed: &[(usize, Value)]) -> bool {
+    let spec = |number: usize, slot: &Slot| {
+        let change = changed.iter().find(|(of, _)| *of == number).and_then(|(_, change)| change.get("spec"));
+        change.map_or_else(|| slot.spec.clone(), |change| merge(&slot.spec, change))
+    };
+    let templates = numbered(slots)
+        .map(|(number, slot)| (spec(number, slot), slot.members.as_slice(), !chosen.contains(&number)));
+    finds_nodes(world, templates)
 }
 
 /// The taints a pod would have to tolerate for this node to take it; `None` when it would not even then.
@@ -283,14 +321,22 @@ fn toleration(taint: &Taint) -> Value {
 /// Whether the pods of every changed template would find a node, as the template is after all changes; the others stay
 /// on theirs.
 pub(super) fn is_schedulable(after: &World<'_>, before: &Slots, slots: &Slots) -> bool {
-    let mut wanting = Vec::new();
-    for slot in &slots.slots {
+    let templates = slots.slots.iter().map(|slot| {
         let old = before.slots.iter().find(|old| old.members == slot.members);
-        let stays = old.is_some_and(|old| old.spec == slot.spec);
-        let all = after.situation.inventory.nodes().values();
-        let nodes: Vec<&Node> = all.filter(|node| fit(&slot.spec, node) == Fit::Fits).collect();
-        for pod in slot.members.iter().filter_map(|member| after.members.get(*member)) {
-            let own = after.node_of(pod).filter(|_| stays);
+        (slot.spec.clone(), slot.members.as_slice(), old.is_some_and(|old| old.spec == slot.spec))
+    });
+    finds_nodes(after, templates)
+}
+
+/// Whether the pods of all templates find a node: one that takes such a `spec`, or their own where the template stays as
+/// it is.
+fn finds_nodes<'s>(world: &World<'_>, templates: impl Iterator<Item = (Value, &'s [usize], bool)>) -> bool {
+    let mut wanting = Vec::new();
+    for (spec, members, stays) in templates {
+        let all = world.situation.inventory.nodes().values();
+        let nodes: Vec<&Node> = all.filter(|node| fit(&spec, node) == Fit::Fits).collect();
+        for pod in members.iter().filter_map(|member| world.members.get(*member)) {
+            let own = world.node_of(pod).filter(|_| stays);
             let nodes: Vec<&Node> = own.map_or_else(|| nodes.clone(), |own| vec![own]);
             if nodes.is_empty() {
                 return false;
@@ -300,7 +346,7 @@ pub(super) fn is_schedulable(after: &World<'_>, before: &Slots, slots: &Slots) -
             }
         }
     }
-    has_accelerators(after, wanting)
+    has_accelerators(world, wanting)
 }
 
 /// Whether something besides nodes keeps the pods of a template apart, so that nothing sure can be said: pod
