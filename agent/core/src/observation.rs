@@ -226,6 +226,9 @@ pub struct End<'a> {
 }
 
 impl End<'_> {
+    /// An end of which nothing is known.
+    pub const UNKNOWN: End<'static> = End { ip: None, port: 0, pod: None, uid: None, reserved: None };
+
     /// An end of which only the address is known.
     #[must_use]
     pub const fn at(ip: IpAddr, port: u16) -> Self {

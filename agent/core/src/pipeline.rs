@@ -4,7 +4,7 @@
 use crate::attribute::{self, NobodysBecause};
 use crate::diagnose::{Evidence, diagnose};
 use crate::gpu::Readings;
-use crate::history::History;
+use crate::history::{History, Whereabouts};
 use crate::inventory::{Inventory, PodId};
 use crate::ledger::{Ledger, Observers, Window, WindowKey};
 use crate::object::Object;
@@ -13,6 +13,7 @@ use crate::policy::PolicySet;
 use crate::report::Report;
 use crate::settings::Settings;
 use crate::strangers::Strangers;
+use crate::time::Timestamp;
 
 /// Takes observations, gives a report.
 pub struct Pipeline {
@@ -161,7 +162,9 @@ impl Pipeline {
     /// gone are remembered, for what they did is, and held their addresses until now at the longest.
     pub fn update(&mut self, objects: Vec<Object>) {
         let before = std::mem::take(&mut self.inventory);
-        let (inventory, jobs) = before.renewed(objects, self.ledger.now());
+        let settled = self.ledger.settled();
+        let now = settled.as_ref().unwrap_or(&self.ledger).now();
+        let (inventory, jobs) = before.renewed(objects, now);
         self.inventory = inventory;
         self.ledger.renumber_jobs(&jobs);
         self.history.renumber_jobs(&jobs);
@@ -177,8 +180,12 @@ pub fn fold(
     observers: &Observers,
 ) {
     let node_of = |pod: PodId| observers.known(inventory.pod(pod).node.as_deref()?);
+    let job_of = |pod: PodId, at: Timestamp| {
+        let there = inventory.pod(pod).lease.until.is_none_or(|until| until > at);
+        inventory.job_of(pod).map(|(job, _)| job).filter(|_| there)
+    };
     for group in closed.chunk_by(|(a, _), (b, _)| a.start == b.start) {
-        history.add(group, settings, &node_of);
+        history.add(group, settings, Whereabouts { node_of: &node_of, job_of: &job_of });
     }
 }
 

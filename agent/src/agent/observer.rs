@@ -61,9 +61,6 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
     source.place(Placement::of(pipeline.inventory(), now()));
     let recording = options.record.as_deref().map(|path| Recording::create(path)).transpose()?;
     let board = Arc::new(Board::new(source.hooks(), source.notes()));
-    let (ask, asked) = sync_channel(1);
-    let server = http::serve(options.listen, Arc::clone(&board), ask)
-        .map_err(|why| AgentError::Listen { address: options.listen, why })?;
     for line in problems.lines() {
         log(&line);
     }
@@ -75,9 +72,14 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
     for note in source.notes() {
         log(note);
     }
+    let transitions = Transitions::default();
+    let mut observer = Observer { directory, pipeline, source, recording, board, transitions };
+    // From the first look on nothing is missed: only then is it ready.
+    observer.look()?;
+    let (ask, asked) = sync_channel(1);
+    let server = http::serve(options.listen, Arc::clone(&observer.board), ask)
+        .map_err(|why| AgentError::Listen { address: options.listen, why })?;
     log(&format!("watching; http://{}/api/v1/report", server.address()));
-    let observer =
-        Observer { directory, pipeline, source, recording, board, transitions: Transitions::default() };
     observer.run(&asked)
 }
 

@@ -148,11 +148,12 @@ impl<'a> Line<'a> {
             time: event.at.to_string().into(),
             node: event.observer.into(),
             local: Some((&event.local).into()),
-            remote: Some((&event.remote).into()),
+            remote: event.remote.ip.map(|_| (&event.remote).into()),
             opener: event.opener.map_or("", Opener::as_str).into(),
             ..Line::default()
         };
         let name = match event.step {
+            SocketStep::Listening => "listening",
             SocketStep::Opening => "opening",
             SocketStep::Retried => "retried",
             SocketStep::Established => "established",
@@ -233,6 +234,7 @@ impl Line<'_> {
 
     fn step(&self) -> Option<SocketStep> {
         Some(match self.event.as_ref() {
+            "listening" => SocketStep::Listening,
             "opening" => SocketStep::Opening,
             "retried" => SocketStep::Retried,
             "established" => SocketStep::Established,
@@ -263,7 +265,10 @@ impl Line<'_> {
             observer: &self.node,
             source: SourceKind::Ebpf,
             local: local.ok_or_else(|| self.missing("local address"))?.end(),
-            remote: remote.ok_or_else(|| self.missing("remote address"))?.end(),
+            remote: match (remote, step) {
+                (_, SocketStep::Listening) => End::UNKNOWN,
+                (remote, _) => remote.ok_or_else(|| self.missing("remote address"))?.end(),
+            },
             opener: Opener::parse(&self.opener),
             step,
         }))

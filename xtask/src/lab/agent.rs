@@ -50,7 +50,7 @@ pub(super) struct Agent {
 /// The agent's configuration for the lab.
 pub(super) fn config() -> String {
     format!(
-        "[kernel]\nsampleMilliseconds = 500\n[diagnosis]\ndeniedGraceSeconds = {}\nunansweredGraceSeconds = {}\nrefusedGraceSeconds = {}\n",
+        "[kernel]\nsampleMilliseconds = 250\n[diagnosis]\ndeniedGraceSeconds = {}\nunansweredGraceSeconds = {}\nrefusedGraceSeconds = {}\n",
         grace::DENIED,
         grace::UNANSWERED,
         grace::REFUSED

@@ -53,6 +53,7 @@ impl<'a> Breaker<'a> {
         match self.how {
             How::NoListener => Ok(()),
             How::WireSwallows => {
+                let wire = wire.running()?;
                 let mut settings = wire.settings().clone();
                 for way in &self.ways {
                     settings.swallow.extend(way.dst.iter().map(|dst| (way.src.ip, *dst)));
@@ -88,6 +89,7 @@ impl<'a> Breaker<'a> {
         match self.how {
             How::NoListener => Ok(Vec::new()),
             How::WireSwallows => {
+                let wire = wire.running()?;
                 let mut settings = wire.settings().clone();
                 settings.swallow.clear();
                 wire.set(settings)?;

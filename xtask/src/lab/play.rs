@@ -1,9 +1,10 @@
 //! Playing a scenario, from an empty machine to its verdict: build, break, run, look, mend, look again, compare.
 //! Enters: a scenario; leaves: its verdict. Waits for conditions, never for time to pass.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -31,6 +32,8 @@ const SOON: Duration = Duration::from_secs(60);
 const AT_WORK: u64 = 8;
 /// Steps that give a steady picture of round-trip times.
 const STEADY: u64 = 24;
+/// Sockets that did not change for this long stand still; several of the agent's samples fit in.
+const STILL: Duration = Duration::from_millis(1500);
 /// Failed connects that show a closed way.
 const FAILURES: u64 = 3;
 
@@ -78,7 +81,7 @@ pub(super) fn play(
     ));
     let stage = Stage::new(lease, &props.directory.join("logs"))?;
     let network = Network::build(lease, &cast, scenario.family)?;
-    let wire = Wire::lay(&stage, &network, &cast, scenario.wire)?;
+    let wire = Wire::lay(&stage, &network, &cast, scenario)?;
     let objects = Objects::new(&props.directory.join("objects"), lease.id())?;
     write_whole(&props.directory.join("firedoor.toml"), &agent::config())?;
     let mut play = Play {
@@ -289,12 +292,26 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
+    /// Round-trip times and retransmissions by `ss`, while the workload stands still: then they do, too.
     fn look_at_sockets(&mut self) -> Result<()> {
-        for pod in &self.cast.pods {
-            if self.troupe.plays(pod) {
-                self.evidence.sockets.extend(ss::look(&self.network.pod(self.cast, pod)?)?);
+        self.troupe.pause(true)?;
+        let mut before = None;
+        let still = wait_for("the sockets to stand still", SOON, || {
+            let mut seen = BTreeMap::new();
+            for pod in &self.cast.pods {
+                if self.troupe.plays(pod) {
+                    seen.extend(ss::look(&self.network.pod(self.cast, pod)?)?);
+                }
             }
-        }
+            let (since, last) = before.get_or_insert_with(|| (Instant::now(), seen.clone()));
+            if !ss::same(last, &seen) {
+                before = Some((Instant::now(), seen));
+                return Ok(None);
+            }
+            Ok((since.elapsed() >= STILL).then_some(seen))
+        });
+        self.troupe.pause(false)?;
+        self.evidence.sockets = still?;
         Ok(())
     }
 

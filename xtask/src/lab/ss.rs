@@ -28,6 +28,14 @@ pub(super) fn look(netns: &str) -> Result<BTreeMap<Ends, Seen>> {
     Ok(text.lines().filter_map(|line| read(line, at)).collect())
 }
 
+/// Whether nothing moved between two looks.
+pub(super) fn same(one: &BTreeMap<Ends, Seen>, other: &BTreeMap<Ends, Seen>) -> bool {
+    let still = |seen: &BTreeMap<Ends, Seen>| -> Vec<(Ends, f64, u64)> {
+        seen.iter().map(|(ends, seen)| (*ends, seen.rtt_ms, seen.retransmitted)).collect()
+    };
+    still(one) == still(other)
+}
+
 /// A line: two queues, two ends, then words, some of them `name:value`.
 fn read(line: &str, at: Timestamp) -> Option<(Ends, Seen)> {
     let mut words = line.split_whitespace().skip(2);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::cast::{Cast, Pod};
-use super::host::wait_for;
+use super::host::{run, wait_for};
 use super::member::truth::Truth;
 use super::network::Network;
 use super::stage::Stage;
@@ -62,6 +62,15 @@ pub(super) struct Troupe<'a> {
 }
 
 impl<'a> Troupe<'a> {
+    /// Stops all members where they are, or lets them go on.
+    pub(super) fn pause(&self, paused: bool) -> Result<()> {
+        let signal = if paused { "-STOP" } else { "-CONT" };
+        for member in &self.members {
+            run(&["kill", signal, &member.process.id().to_string()])?;
+        }
+        Ok(())
+    }
+
     /// Nobody runs yet.
     pub(super) fn new(
         cast: &'a Cast,

@@ -231,23 +231,18 @@ fn crossing<'e>(evidence: &'e Evidence, cast: &Cast) -> Vec<(&'e Ends, &'e Seen)
     evidence.sockets.iter().filter(|(ends, _)| across(ends) && busy(ends)).collect()
 }
 
-/// `ss` looked once; the agent samples all the time. The round-trip time that `ss` saw lies between the samples
-/// around that moment, or near them.
+/// `ss` looked while the workload stood still: the agent's last sample before that is of the same moment.
 fn round_trips(recording: &Recording, cast: &Cast, evidence: &Evidence, notes: &mut Notes) {
     let (mut right, mut wrong) = (0, Vec::new());
     for (ends, seen) in crossing(evidence, cast) {
         let samples = recording.sockets.get(ends).map(|socket| socket.rtt.as_slice()).unwrap_or_default();
         let split = samples.partition_point(|(at, _)| *at <= seen.at);
-        let around = samples.get(split.saturating_sub(1)..(split + 1).min(samples.len())).unwrap_or_default();
-        let ms = || around.iter().map(|(_, us)| *us as f64 / 1_000.0);
-        let (low, high) = (ms().fold(f64::INFINITY, f64::min), ms().fold(0.0, f64::max));
-        if seen.rtt_ms >= low * (1.0 - RTT_RATIO) && seen.rtt_ms <= high * (1.0 + RTT_RATIO) {
+        let last = split.checked_sub(1).and_then(|last| samples.get(last));
+        let recorded = last.map(|(_, us)| *us as f64 / 1_000.0);
+        if recorded.is_some_and(|ms| (ms - seen.rtt_ms).abs() <= seen.rtt_ms * RTT_RATIO) {
             right += 1;
         } else {
-            wrong.push(format!(
-                "{} to {}: ss {:.2} ms, recorded {low:.2} to {high:.2}",
-                ends.0, ends.1, seen.rtt_ms
-            ));
+            wrong.push(format!("{} to {}: ss {:.2} ms, recorded {recorded:?}", ends.0, ends.1, seen.rtt_ms));
         }
     }
     let detail = if wrong.is_empty() { format!("{right} sockets within 5 %") } else { wrong.join("; ") };

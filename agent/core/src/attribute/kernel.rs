@@ -6,12 +6,16 @@ use std::net::IpAddr;
 use super::{Ends, NobodysBecause, Parties, Peer, whose};
 use crate::drop_reason::DropReason;
 use crate::facts::Protocol;
-use crate::inventory::{Inventory, JobIndex, PodId};
+use crate::inventory::{Endpoint, Inventory, JobIndex, PodId};
+use crate::ledger::PortClass;
 use crate::observation::{Direction, DroppedPacket, Drops, Opener, SocketEvent, SocketStep, SourceKind};
 use crate::time::Timestamp;
 
+/// Addresses of a node on which a pod's socket is believed to wait.
+const MAX_PLACES: usize = 16;
+
 /// What the kernel told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     /// A step at a socket of the sending side of [`Ends`].
     Step {
@@ -21,6 +25,17 @@ pub enum Fact {
         step: SocketStep,
         /// A host-network pod accepted a connection on this address and port: it is the one that listens there.
         listens: Option<(IpAddr, u16)>,
+    },
+    /// A host-network pod waits for connections.
+    Listens {
+        /// The pod.
+        pod: PodId,
+        /// On these addresses ...
+        at: Vec<IpAddr>,
+        /// ... and this port,
+        port: u16,
+        /// of this class: a port of the ephemeral range stays one, for NCCL's listeners lie there.
+        class: PortClass,
     },
     /// Packets of the sending side of [`Ends`] were dropped.
     Dropped {
@@ -40,7 +55,7 @@ pub enum Fact {
 }
 
 /// What the kernel told about a job, small and owned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelSighting {
     /// When, by the observer's clock.
     pub at: Timestamp,
@@ -63,6 +78,9 @@ pub struct KernelSighting {
 /// # Errors
 /// The reason why it is nobody's.
 pub fn socket(event: &SocketEvent<'_>, inventory: &Inventory) -> Result<KernelSighting, NobodysBecause> {
+    if event.step == SocketStep::Listening {
+        return listening(event, inventory);
+    }
     let parties = Parties { src: event.local, dst: event.remote, protocol: Protocol::Tcp, at: event.at };
     let whose = whose(&parties, inventory)?;
     let local = whose.ends.and_then(|ends| sender(&ends));
@@ -81,6 +99,46 @@ pub fn socket(event: &SocketEvent<'_>, inventory: &Inventory) -> Result<KernelSi
             listens: listens.map(|ip| (ip, event.local.port)),
         },
     })
+}
+
+/// A socket that waits for connections concerns its pod's job. Who calls a pod with an address of its own is known
+/// without it.
+fn listening(event: &SocketEvent<'_>, inventory: &Inventory) -> Result<KernelSighting, NobodysBecause> {
+    let pod = match inventory.endpoint(&event.local, event.at) {
+        Endpoint::Pod(pod) => pod,
+        Endpoint::Unknown => return Err(NobodysBecause::Unresolved),
+        _ => return Err(NobodysBecause::NotAJob),
+    };
+    let (job, _) = inventory.job_of(pod).ok_or(NobodysBecause::NotAJob)?;
+    let port = event.local.port;
+    let shares = inventory.pod(pod).host_network && port != 0;
+    let at = event.local.ip.filter(|_| shares).map_or_else(Vec::new, |ip| reached_at(ip, pod, inventory));
+    Ok(KernelSighting {
+        at: event.at,
+        source: event.source,
+        job,
+        ends: None,
+        ambiguous: false,
+        protocol: Protocol::Tcp,
+        fact: Fact::Listens { pod, at, port, class: inventory.port_class(pod, port) },
+    })
+}
+
+/// The addresses at which a socket bound to `ip` is reached from other nodes. One bound to IPv6's unspecified address
+/// takes IPv4 connections, too, unless told otherwise.
+fn reached_at(ip: IpAddr, pod: PodId, inventory: &Inventory) -> Vec<IpAddr> {
+    if ip.is_loopback() {
+        return Vec::new();
+    }
+    if !ip.is_unspecified() {
+        return vec![ip];
+    }
+    let of_node = inventory.node_of(pod).into_iter().flat_map(|node| &node.ips);
+    let own = inventory.pod(pod).ips.iter().chain(of_node).filter(|own| ip.is_ipv6() || own.is_ipv4());
+    let mut places: Vec<IpAddr> = own.take(MAX_PLACES).copied().collect();
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
 /// Says whom dropped packets concern.

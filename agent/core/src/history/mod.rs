@@ -12,7 +12,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::inventory::{JobIndex, JobNumbers, PodId};
-use crate::ledger::window::{Denied, Listeners, PairWindow, Span, Tally, Window, WindowKey, join, listen};
+use crate::ledger::window::{
+    Denied, Listeners, MAX_LISTENERS, PairWindow, Span, Tally, Window, WindowKey, join, listen,
+};
 use crate::ledger::{ObserverId, PairKey, PortClass, Traffic};
 use crate::observation::{Capabilities, SourceKind};
 use crate::settings::Settings;
@@ -23,6 +25,15 @@ pub use streak::{Blocked, Streak};
 
 /// Ports remembered for what a pair carried.
 const MAX_PORTS: usize = 512;
+
+/// What the story needs to know of the cluster.
+#[derive(Clone, Copy)]
+pub struct Whereabouts<'a> {
+    /// At which node a pod's events are recorded.
+    pub node_of: &'a dyn Fn(PodId) -> Option<ObserverId>,
+    /// The job of a pod that still held its addresses at this time.
+    pub job_of: &'a dyn Fn(PodId, Timestamp) -> Option<JobIndex>,
+}
 
 /// A block that ended when a connection succeeded.
 #[derive(Clone, PartialEq, Debug)]
@@ -128,7 +139,7 @@ pub struct History {
     pub observers: BTreeMap<ObserverId, ObserverHistory>,
     /// Events whose job is known, but not the pod.
     pub ambiguous: BTreeMap<JobIndex, u64>,
-    /// Host-network pods that were seen to accept connections.
+    /// Host-network pods that were seen to listen, or to accept connections.
     pub listeners: Listeners,
     /// Kinds of source that reported.
     pub sources: Vec<SourceKind>,
@@ -137,19 +148,13 @@ pub struct History {
 }
 
 impl History {
-    /// Adds windows that start together. Groups must come in order of their start. `node_of` tells at which
-    /// node a pod's events are recorded.
-    pub fn add(
-        &mut self,
-        group: &[(WindowKey, &Window)],
-        settings: &Settings,
-        node_of: &dyn Fn(PodId) -> Option<ObserverId>,
-    ) {
+    /// Adds windows that start together. Groups must come in order of their start.
+    pub fn add(&mut self, group: &[(WindowKey, &Window)], settings: &Settings, cluster: Whereabouts<'_>) {
         let mut of_pair: BTreeMap<PairKey, Vec<(WindowKey, &PairWindow)>> = BTreeMap::new();
         for (key, window) in group {
             self.note(key, window);
         }
-        let named = listening::name(group, &self.listeners);
+        let named = listening::name(group, &self.listeners, cluster);
         for (key, window) in group {
             let known = window.pairs.iter().filter(|(pair, _)| !listening::may_be_named(pair));
             for (pair, seen) in known {
@@ -160,7 +165,7 @@ impl History {
             of_pair.entry(*pair).or_default().push((*key, seen));
         }
         for (pair, views) in of_pair {
-            self.pairs.entry(pair).or_default().add(&pair, &views, settings, node_of);
+            self.pairs.entry(pair).or_default().add(&pair, &views, settings, cluster.node_of);
         }
     }
 
@@ -176,6 +181,7 @@ impl History {
             observer.sources.insert(place, key.source);
         }
         for (place, listener) in &window.listeners {
+            forget_oldest(&mut self.listeners);
             listen(&mut self.listeners, *place, *listener);
         }
         self.span = join(self.span, window.span);
@@ -197,6 +203,17 @@ impl History {
     pub fn capabilities(&self) -> Capabilities {
         self.sources.iter().fold(Capabilities::default(), |all, source| all.union(source.capabilities()))
     }
+}
+
+/// Ports that the kernel picks come and go: of a full list the older half goes.
+fn forget_oldest(listeners: &mut Listeners) {
+    if listeners.len() < MAX_LISTENERS {
+        return;
+    }
+    let mut times: Vec<Timestamp> = listeners.values().map(|listener| listener.at).collect();
+    let (_, middle, _) = times.select_nth_unstable(MAX_LISTENERS / 2);
+    let middle = *middle;
+    listeners.retain(|_, listener| listener.at > middle);
 }
 
 impl PairHistory {

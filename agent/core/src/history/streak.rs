@@ -154,7 +154,13 @@ impl Streak {
             };
             let repeated = denied.attempts.count >= settings.denied_attempts && over >= patience;
             let stubborn = denied.drops >= 2 && over >= settings.unanswered_grace.max(patience);
-            return (repeated || stubborn).then_some(Blocked::Denied);
+            if repeated || stubborn {
+                return Some(Blocked::Denied);
+            }
+            // A stray drop does not explain why far more attempts, which met none, got no answer.
+            if denied.attempts.count.saturating_mul(2) >= self.opened() {
+                return None;
+            }
         }
         if self.refused.span.is_some() {
             return (self.refused.count >= 2 && lasting(self.refused.span) >= settings.refused_grace)

@@ -9,6 +9,10 @@ use crate::facts::Protocol;
 use crate::ledger::window::{Failures, PortWindow};
 use crate::observation::Direction;
 
+/// All pods on one node, in one job.
+const CLUSTER: Whereabouts<'static> =
+    Whereabouts { node_of: &|_| Some(ObserverId(1)), job_of: &|_, _| Some(JobIndex(0)) };
+
 const WIDTH: u64 = 10;
 
 fn second(s: u64) -> Timestamp {
@@ -41,7 +45,7 @@ fn story_of(events: &[(u64, char)], reason: DropReason) -> PortHistory {
         let mut window = Window::default();
         window.pairs.insert(key, PairWindow { ports: vec![(9999, port)], traffic: None });
         let at = WindowKey { start: second(start), observer: ObserverId(1), source: SourceKind::Hubble };
-        history.add(&[(at, &window)], &settings(), &|_| Some(ObserverId(1)));
+        history.add(&[(at, &window)], &settings(), CLUSTER);
     }
     history.pairs[&key].ports.get(&9999).cloned().unwrap_or_default()
 }
@@ -147,7 +151,8 @@ fn the_owner_of_a_fact_counts_it() {
     ];
     let drops = |group: &[(WindowKey, &Window)], owner: u32| {
         let mut history = History::default();
-        history.add(group, &settings(), &|pod| (pod == PodId(0)).then_some(ObserverId(owner)));
+        let node_of = |pod| (pod == PodId(0)).then_some(ObserverId(owner));
+        history.add(group, &settings(), Whereabouts { node_of: &node_of, ..CLUSTER });
         history.pairs[&key].ports[&9999].streak.all_denied().drops
     };
     assert_eq!(drops(&group, 1), 5, "the kernel's own counts are exact");

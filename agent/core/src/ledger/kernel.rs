@@ -89,6 +89,12 @@ impl Kernel {
         window: &mut Window,
         room: usize,
     ) -> bool {
+        if let Fact::Listens { pod, at: places, port, class } = &sighting.fact {
+            let listener = Listener { at: sighting.at, pod: *pod, class: *class };
+            for ip in places {
+                listen(&mut window.listeners, (*ip, *port), listener);
+            }
+        }
         let Some(ends) = sighting.ends else { return true };
         self.connections.turn(sighting.at);
         self.called.turn(sighting.at);
@@ -122,6 +128,7 @@ impl Kernel {
                 }
                 self.drop(observer, key, port, window, sighting)
             }
+            Fact::Listens { .. } => true,
         }
     }
 
@@ -315,7 +322,7 @@ impl Connection {
                 }
                 self.over = true;
             }
-            SocketStep::Recognised(_) => {}
+            SocketStep::Recognised(_) | SocketStep::Listening => {}
         }
     }
 

@@ -94,6 +94,7 @@ impl Recent {
         (address(&event.local), address(&event.remote)).hash(&mut h);
         let counters = |of: &Carried| (of.sent, of.received, of.retransmitted, of.rtt);
         match &event.step {
+            SocketStep::Listening => 0_u8.hash(&mut h),
             SocketStep::Opening => 1_u8.hash(&mut h),
             SocketStep::Retried => 2_u8.hash(&mut h),
             SocketStep::Established => 3_u8.hash(&mut h),

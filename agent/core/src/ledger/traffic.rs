@@ -2,6 +2,7 @@
 //! the two accounts counts is decided when those of all nodes are together. Adding is commutative and associative.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::observation::{App, Carried};
 use crate::time::Timestamp;
@@ -41,6 +42,20 @@ impl OneWay {
     }
 }
 
+/// From this many bytes on, the smoothed round-trip time tells of the way. With fewer it tells of how long the peer puts
+/// off its acknowledgements (Linux: up to 40 ms, `TCP_DELACK_MIN`), however short the way is.
+const BULK: u64 = 16 * 1024;
+
+/// How long the way is, by what one end measured while it sent. An end that sends nothing measures nothing: its value
+/// is an old one.
+fn way_of(carried: &Carried) -> Option<Duration> {
+    match carried.sent {
+        0 => None,
+        sent if sent >= BULK => carried.rtt,
+        _ => carried.min_rtt,
+    }
+}
+
 /// What a pair's connections carried.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Traffic {
@@ -71,8 +86,7 @@ impl Traffic {
         if carried.sent > 0 || carried.received > 0 {
             self.span = join(self.span, Some(Span::at(at)));
         }
-        // An end that sends nothing measures nothing: its value is an old one.
-        if let Some(rtt) = carried.rtt.filter(|_| carried.sent > 0) {
+        if let Some(rtt) = way_of(carried) {
             self.rtt.add(rtt);
         }
     }

@@ -21,7 +21,7 @@ use super::traffic::Traffic;
 const MAX_PORTS: usize = 64;
 
 /// Listeners remembered for a window, and over all.
-const MAX_LISTENERS: usize = 16_384;
+pub(crate) const MAX_LISTENERS: usize = 16_384;
 
 /// Whose look at which stretch of time. Ordered by time first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -172,7 +172,7 @@ pub struct PairWindow {
 /// Who listens at an address that several pods share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Listener {
-    /// When it was last seen to accept a connection.
+    /// When it was last seen to listen, or to accept a connection.
     pub at: Timestamp,
     /// The pod.
     pub pod: PodId,
@@ -239,7 +239,7 @@ pub struct Window {
     pub pairs: FastMap<PairKey, PairWindow>,
     /// Events whose job is known, but not the pod, by job.
     pub ambiguous: BTreeMap<JobIndex, u64>,
-    /// Host-network pods that were seen to accept connections.
+    /// Host-network pods that were seen to listen, or to accept connections.
     pub listeners: Listeners,
     /// What it counts.
     pub counts: Counts,

@@ -146,6 +146,9 @@ pub struct Carried {
 /// What happened at a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SocketStep {
+    /// It waits for connections. Its address may be the unspecified one, any of its pod's; there is no remote end, no
+    /// opener.
+    Listening,
     /// A SYN was sent.
     Opening,
     /// The SYN was sent again.
@@ -164,7 +167,7 @@ pub enum SocketStep {
     Closed(Carried),
 }
 
-/// A step in the life of a TCP connection, seen at one of its sockets.
+/// A step in the life of a TCP connection, seen at one of its sockets; or that a socket waits for connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketEvent<'a> {
     /// When, by the observer's clock.
@@ -175,7 +178,7 @@ pub struct SocketEvent<'a> {
     pub source: SourceKind,
     /// The end whose socket this is.
     pub local: End<'a>,
-    /// The other end.
+    /// The other end; of a socket that only listens nothing is known of it.
     pub remote: End<'a>,
     /// Who opened it; `None`: the socket is older than the agent.
     pub opener: Option<Opener>,

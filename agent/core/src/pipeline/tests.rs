@@ -1,5 +1,6 @@
 //! A pipeline that lives on: looked at while events come, and told of a cluster that changes.
 
+mod listens;
 mod looks;
 
 use std::net::IpAddr;

@@ -42,6 +42,15 @@ fn observations() -> Vec<Observation<'static>> {
         let (observer, source) = ("n\\1", SourceKind::Ebpf);
         all.push(Observation::Socket(SocketEvent { at, observer, source, local, remote, opener, step }));
     }
+    all.push(Observation::Socket(SocketEvent {
+        at,
+        observer: "n1",
+        source: SourceKind::Ebpf,
+        local: end("::", 29_500, Some("u2")),
+        remote: End::UNKNOWN,
+        opener: None,
+        step: SocketStep::Listening,
+    }));
     for direction in [None, Some(Direction::Ingress)] {
         all.push(Observation::Drops(Drops {
             first: Timestamp::from_nanos(at.nanos() - 1),
@@ -92,6 +101,7 @@ fn what_cannot_be_used_says_why() {
     assert!(why(r#"{"time":"now","event":"opening"}"#).contains("now"));
     assert!(why(r#"{"time":"2026-11-06T10:00:00Z"}"#).contains("event"));
     assert!(why(r#"{"time":"2026-11-06T10:00:00Z","event":"opening","local":{"port":1}}"#).contains("local"));
+    assert!(why(r#"{"time":"2026-11-06T10:00:00Z","event":"listening"}"#).contains("local"));
     assert!(why(r#"{"time":"2026-11-06T10:00:00Z","event":"lost"}"#).contains("count"));
     for text in
         [r#"{"time":1}"#, r#"{"local":{"ip":"10.0.0"}}"#, r#"{"local":{"port":70000}}"#, r#"{"sent":-1}"#]

@@ -17,8 +17,11 @@ use crate::source::placement::Placement;
 const IDLE: u64 = 30_000_000_000;
 /// ... and for this long when the map fills up.
 const IDLE_WHEN_FULL: u64 = 2_000_000_000;
-/// For how long drops between addresses wait that the inventory does not know yet, in nanoseconds.
-const HOLD: u64 = 10_000_000_000;
+/// For how long drops wait for an inventory that is slower than the kernel, in nanoseconds: all of them, those of which
+/// one end is not known, and those of which nothing is known.
+const HOLD_ALL: u64 = 1_500_000_000;
+const HOLD_HALF: u64 = 3_000_000_000;
+const HOLD_UNKNOWN: u64 = 10_000_000_000;
 /// `SKB_DROP_REASON_TC_INGRESS`, without its prefix: dropped as it came in from a device.
 const TC_INGRESS: &str = "TC_INGRESS";
 /// `SKB_DROP_REASON_TC_EGRESS`: dropped as it went out to a device.
@@ -30,7 +33,7 @@ type Told = HashMap<DropKey, DropTally, foldhash::fast::RandomState>;
 pub(super) struct DropTotals {
     told: Told,
     reasons: BTreeMap<u32, DropReason>,
-    hold: u64,
+    hold: bool,
 }
 
 /// Where packets were dropped, as far as it can be known.
@@ -51,32 +54,40 @@ pub(super) struct New<'a> {
 
 impl DropTotals {
     pub(super) fn new(reasons: BTreeMap<u32, DropReason>) -> Self {
-        Self { told: Told::default(), reasons, hold: HOLD }
+        Self { told: Told::default(), reasons, hold: true }
     }
 
     /// From now on nothing waits.
     pub(super) fn hold_nothing(&mut self) {
-        self.hold = 0;
+        self.hold = false;
     }
 
-    /// Tells what is new in the kernel's totals; returns the entries that can be forgotten.
+    /// Tells what is new in the kernel's totals; returns the entries that can be forgotten. What is not known yet is told
+    /// later, as long as there is hope.
     pub(super) fn update<'a>(
         &mut self,
         totals: impl Iterator<Item = (&'a DropKey, &'a DropTally)>,
         now: u64,
-        placement: &Placement,
+        known: &mut dyn FnMut(&DropKey) -> Known,
         tell: &mut dyn FnMut(&New<'_>),
     ) -> Vec<DropKey> {
         let mut entries: Vec<(u64, DropKey)> = Vec::new();
         for (key, total) in totals {
             entries.push((total.last, *key));
-            let known = |ip: &[u8; 16]| placement.node_of(address(key.family, ip)).is_some();
-            if now.saturating_sub(total.first) < self.hold && !known(&key.src) && !known(&key.dst) {
+            let Some(new) = self.new_in(key, total) else { continue };
+            let known = known(key);
+            let patience = match known {
+                Known::Both => HOLD_ALL,
+                Known::One => HOLD_HALF,
+                Known::Neither => HOLD_UNKNOWN,
+            };
+            if self.hold && now.saturating_sub(total.first) < patience {
                 continue;
             }
-            if let Some(new) = self.advance(key, total) {
+            if known != Known::Neither {
                 tell(&new);
             }
+            self.told.insert(*key, *total);
         }
         let full = entries.len() > DROP_KEYS as usize / 4 * 3;
         let patience = if full { IDLE_WHEN_FULL } else { IDLE };
@@ -86,13 +97,13 @@ impl DropTotals {
 
     /// The last totals of an entry that was forgotten; what is new in them.
     pub(super) fn settle<'a>(&mut self, key: &'a DropKey, last: &DropTally) -> Option<New<'a>> {
-        let new = self.advance(key, last);
+        let new = self.new_in(key, last);
         self.told.remove(key);
         new
     }
 
-    fn advance<'a>(&mut self, key: &'a DropKey, total: &DropTally) -> Option<New<'a>> {
-        let before = self.told.insert(*key, *total);
+    fn new_in<'a>(&self, key: &'a DropKey, total: &DropTally) -> Option<New<'a>> {
+        let before = self.told.get(key).copied();
         let packets = total.packets.saturating_sub(before.map_or(0, |b| b.packets));
         if packets == 0 {
             return None;
@@ -102,6 +113,36 @@ impl DropTotals {
         let tally = DropTally { packets, attempts, first: first.min(total.last), ..*total };
         let reason = self.reasons.get(&key.reason).copied().unwrap_or(DropReason::UNKNOWN);
         Some(New { key, reason, tally })
+    }
+}
+
+/// Whose addresses the inventory knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Known {
+    Both,
+    One,
+    /// Or nobody knows whose network namespace it is: not yet, or it is none of ours.
+    Neither,
+}
+
+/// How much can be said about drops.
+pub(super) fn known(
+    key: &DropKey,
+    owners: &mut Owners,
+    placement: &Placement,
+    nodes: &Nodes,
+    now: u64,
+) -> Known {
+    let addressed = |ip: &[u8; 16]| placement.node_of(address(key.family, ip)).is_some();
+    let elsewhere = nodes.are_complete()
+        && key.netns != 0
+        && nodes.of_netns(key.netns).is_none()
+        && owners.of_netns(key.netns, now) == Owner::Unknown;
+    match (addressed(&key.src), addressed(&key.dst)) {
+        _ if elsewhere => Known::Neither,
+        (true, true) => Known::Both,
+        (false, false) => Known::Neither,
+        _ => Known::One,
     }
 }
 
@@ -209,18 +250,17 @@ mod tests {
         let reasons = BTreeMap::from([(8, DropReason::from_kernel_name("NETFILTER_DROP"))]);
         let mut totals = DropTotals::new(reasons);
         let mut told = Vec::new();
-        let mut look = |total: DropTally, now: u64| {
-            let idle =
-                totals.update([(&key(), &total)].into_iter(), now, &Placement::default(), &mut |new| {
-                    told.push((new.tally.packets, new.tally.attempts))
-                });
-            idle.len()
+        let mut look = |total: DropTally, now: u64, known: Known| {
+            let entries = [(key(), total)];
+            let tell = &mut |new: &New<'_>| told.push((new.tally.packets, new.tally.attempts));
+            totals.update(entries.iter().map(|(k, t)| (k, t)), now, &mut |_| known, tell).len()
         };
-        assert_eq!(look(tally(2, 15), 20), 0, "waits for the inventory");
-        assert_eq!(look(tally(3, 20), 30 + HOLD), 0);
-        assert_eq!(look(tally(3, 20), 40 + HOLD), 0);
-        assert_eq!(look(tally(5, 50), 60 + HOLD), 0);
-        assert_eq!(look(tally(5, 50), 51 + IDLE), 1, "idle entries make room");
+        assert_eq!(look(tally(2, 15), 20, Known::Both), 0, "waits for the inventory");
+        assert_eq!(look(tally(3, 20), HOLD_HALF, Known::One), 0);
+        assert_eq!(look(tally(3, 20), 10 + HOLD_HALF, Known::One), 0);
+        assert_eq!(look(tally(3, 20), 20 + HOLD_HALF, Known::Both), 0);
+        assert_eq!(look(tally(5, 50), 60 + HOLD_HALF, Known::Both), 0);
+        assert_eq!(look(tally(5, 50), 51 + IDLE, Known::Both), 1, "idle entries make room");
         assert_eq!(told, [(3, 1), (2, 0)]);
         let rest = totals.settle(&key(), &tally(6, 70)).map(|new| new.tally.packets);
         assert_eq!(rest, Some(1), "what came before it was forgotten");

@@ -9,6 +9,7 @@ mod recognise;
 mod sockets;
 pub mod whose;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use aya::Btf;
 use firedoor_core::observation::{Loss, Observation, SourceKind};
 use firedoor_core::time::Timestamp;
 use firedoor_ebpf::user::{give_back_memory, monotonic_ns};
-use firedoor_ebpf::{AF_INET, EventKind, STATS, SocketRecord, Stat};
+use firedoor_ebpf::{AF_INET, DropKey, EventKind, STATS, SocketRecord, Stat};
 
 use crate::source::placement::Placement;
 use clock::Clock;
@@ -88,6 +89,11 @@ impl Nodes {
     /// The node whose own network namespace this is.
     fn of_netns(&self, netns: u32) -> Option<&Arc<str>> {
         self.by_netns.iter().find(|(inode, _)| *inode == netns).map(|(_, name)| name)
+    }
+
+    /// Whether the network namespace of each node was named: what happens in any other that is no pod's is not theirs.
+    fn are_complete(&self) -> bool {
+        self.by_netns.len() == self.names.len() && self.names.len() > 1
     }
 
     fn has(&self, name: &str) -> bool {
@@ -308,7 +314,7 @@ impl EbpfSource {
             match &whose.owner {
                 Owner::Nobody => return,
                 // The next pass tells it, when the inventory knows whose it is.
-                Owner::Pod(uid) if placement.pod(uid).is_none() => return sockets.keep(identity.cookie),
+                Owner::Pod(uid) if placement.pod(uid).is_none() => return sockets.keep(identity, counters),
                 Owner::Pod(_) | Owner::Unknown => {}
             }
             if let Some(event) = sockets.sampled(identity, counters, &whose, wall) {
@@ -321,19 +327,22 @@ impl EbpfSource {
 
     fn read_drops(&mut self, now: u64, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
         let Self { probes, owners, placement, nodes, clock, drops, .. } = self;
-        let mut tell_new = |new: &New<'_>| {
+        let mut tell_new = |new: &New<'_>, owners: &mut Owners| {
             let place = drops::place(new, owners, placement, nodes, now);
             if let Some(observed) = drops::observation(new, &place, clock) {
                 tell(&Observation::Drops(observed));
             }
         };
-        let idle = drops.update(probes.drops()?, now, placement, &mut tell_new);
+        let owners = RefCell::new(owners);
+        let mut known = |key: &DropKey| drops::known(key, &mut owners.borrow_mut(), placement, nodes, now);
+        let mut found = |new: &New<'_>| tell_new(new, &mut owners.borrow_mut());
+        let idle = drops.update(probes.drops()?, now, &mut known, &mut found);
         for key in idle {
             // Whatever came between the reading and the forgetting is told, too.
             if let Some(last) = probes.forget(&key)
                 && let Some(rest) = drops.settle(&key, &last)
             {
-                tell_new(&rest);
+                found(&rest);
             }
         }
         Ok(())

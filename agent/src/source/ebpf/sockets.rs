@@ -38,6 +38,8 @@ struct Socket {
     /// The last pass that saw it.
     pass: u64,
     recognised: bool,
+    /// Whether anything was told of it: one that is older than the agent is told of once, moving or not.
+    announced: bool,
 }
 
 /// The live sockets.
@@ -96,6 +98,7 @@ impl Sockets {
                     opener,
                     pass,
                     recognised: false,
+                    announced: true,
                 });
                 SocketStep::Established
             }
@@ -120,8 +123,12 @@ impl Sockets {
                 opener = socket.opener;
                 SocketStep::Recognised(app)
             }
-            // A reset shows in the error with which the connection ends; listeners are told by whom they accept.
-            EventKind::Reset | EventKind::Listening => return None,
+            EventKind::Listening => {
+                opener = None;
+                SocketStep::Listening
+            }
+            // A reset shows in the error with which the connection ends.
+            EventKind::Reset => return None,
         };
         Some(event(identity, whose, clock.at(record.at), opener, step))
     }
@@ -142,31 +149,36 @@ impl Sockets {
         if address(identity.family, &identity.remote_addr).is_loopback() {
             return None;
         }
-        let pass = self.pass;
-        let opener = opener(identity.side);
-        let mut first = false;
-        let socket = self.live.entry(identity.cookie).or_insert_with(|| {
-            first = identity.side == Side::Unknown as u8;
-            // What an older socket carried before is not known; one whose opening was not told began at zero.
-            let told = if first { Payload::of(counters, opener, false) } else { Payload::default() };
-            Socket { told, opener, pass, recognised: false }
-        });
-        socket.pass = pass;
+        let socket = self.seen(identity, counters);
         let now = Payload::of(counters, socket.opener, false);
         let carried = carried(socket.told, now, counters);
-        if !first && carried.sent == 0 && carried.received == 0 && carried.retransmitted == 0 {
+        let moved = carried.sent > 0 || carried.received > 0 || carried.retransmitted > 0;
+        if socket.announced && !moved {
             return None;
         }
+        socket.announced = true;
         socket.told = now;
         let opener = socket.opener;
         Some(event(identity, whose, at, opener, SocketStep::Carried(carried)))
     }
 
     /// A socket that lives, but of which nothing can be told yet.
-    pub(super) fn keep(&mut self, cookie: u64) {
-        if let Some(socket) = self.live.get_mut(&cookie) {
-            socket.pass = self.pass;
-        }
+    pub(super) fn keep(&mut self, identity: &Identity, counters: &Counters) {
+        self.seen(identity, counters);
+    }
+
+    /// Notes that a pass saw it.
+    fn seen(&mut self, identity: &Identity, counters: &Counters) -> &mut Socket {
+        let pass = self.pass;
+        let opener = opener(identity.side);
+        let socket = self.live.entry(identity.cookie).or_insert_with(|| {
+            // What an older socket carried before is not known; one whose opening was not told began at zero.
+            let older = identity.side == Side::Unknown as u8;
+            let told = if older { Payload::of(counters, opener, false) } else { Payload::default() };
+            Socket { told, opener, pass, recognised: false, announced: !older }
+        });
+        socket.pass = pass;
+        socket
     }
 
     /// The pass is over: sockets that were missed twice are gone, their end was lost.
