@@ -135,8 +135,8 @@ fn pipeline() -> Pipeline {
 /// What a source may tell, of few values each; the number is a seed.
 fn told(seed: u64) -> Observation<'static> {
     let random = |place: u64, below: u64| {
-        let mixed = (seed ^ place << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33 & 0xffff_ffff
+        let mixed = (seed ^ (place << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33
     } % below;
     let begin = Timestamp::parse("2026-11-06T10:00:00.000000123Z").unwrap();
     let at = begin.plus(Duration::from_millis(100 * seed + random(1, 90_000)));
