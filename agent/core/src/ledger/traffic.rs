@@ -100,3 +100,17 @@ impl Traffic {
         self.span = join(self.span, other.span);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn put_off_acknowledgements_are_no_distance() {
+        let (smoothed, least) = (Some(Duration::from_millis(9)), Some(Duration::from_micros(22)));
+        let carried = |sent| Carried { sent, rtt: smoothed, min_rtt: least, ..Carried::default() };
+        assert_eq!(way_of(&carried(64)), least);
+        assert_eq!(way_of(&carried(BULK)), smoothed);
+        assert_eq!(way_of(&carried(0)), None);
+    }
+}
