@@ -2,8 +2,11 @@
 //! The kernel accounts the time of every program itself (BPF_ENABLE_STATS), which resolves what throughput on a busy
 //! machine cannot.
 
+#![expect(clippy::print_stdout, reason = "a person reads it")]
+#![allow(clippy::cast_precision_loss)] // figures for people
+
 #[path = "../kernel/namespaces.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the tests need more of it")]
 mod namespaces;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

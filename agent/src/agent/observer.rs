@@ -59,7 +59,7 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
         slots: kernel.max_sockets,
     })?;
     source.place(Placement::of(pipeline.inventory(), now()));
-    let recording = options.record.as_deref().map(|path| Recording::create(path)).transpose()?;
+    let recording = options.record.as_deref().map(Recording::create).transpose()?;
     let board = Arc::new(Board::new(source.hooks(), source.notes()));
     for line in problems.lines() {
         log(&line);
