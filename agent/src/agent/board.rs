@@ -1,11 +1,13 @@
 //! The latest of everything that can be asked for. Written by the observer, read by whoever asks.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use firedoor_core::report::Report;
 use serde::Serialize;
 
 use crate::output::{json, text};
+use crate::source::ebpf::EbpfSource;
 
 /// The latest of everything.
 pub(super) struct Board {
@@ -27,6 +29,8 @@ pub(super) struct Shown {
 struct Readiness {
     source: &'static str,
     hooks: Vec<HookState>,
+    /// What each map in the kernel holds at most, in bytes.
+    map_bytes: BTreeMap<String, u64>,
     notes: Vec<String>,
 }
 
@@ -39,14 +43,20 @@ struct HookState {
 }
 
 impl Board {
-    pub(super) fn new(hooks: &[crate::source::ebpf::Hook], notes: &[String]) -> Self {
-        let hooks = hooks.iter().map(|hook| HookState {
+    pub(super) fn new(source: &EbpfSource) -> Self {
+        let hooks = source.hooks().iter().map(|hook| HookState {
             name: hook.name,
             sees: hook.sees,
             attached: hook.missing.is_none(),
             reason: hook.missing.clone(),
         });
-        let readiness = Readiness { source: "ebpf", hooks: hooks.collect(), notes: notes.to_vec() };
+        let maps = source.probes().memory().iter();
+        let readiness = Readiness {
+            source: "ebpf",
+            hooks: hooks.collect(),
+            map_bytes: maps.map(|map| (map.name.clone(), map.bytes)).collect(),
+            notes: source.notes().to_vec(),
+        };
         Self { report: RwLock::new(None), readiness }
     }
 

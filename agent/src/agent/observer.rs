@@ -60,7 +60,7 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
     })?;
     source.place(Placement::of(pipeline.inventory(), now()));
     let recording = options.record.as_deref().map(Recording::create).transpose()?;
-    let board = Arc::new(Board::new(source.hooks(), source.notes()));
+    let board = Arc::new(Board::new(&source));
     for line in problems.lines() {
         log(&line);
     }

@@ -34,6 +34,7 @@ pub(super) struct DropTotals {
     told: Told,
     reasons: BTreeMap<u32, DropReason>,
     hold: bool,
+    entries: usize,
 }
 
 /// Where packets were dropped, as far as it can be known.
@@ -54,7 +55,12 @@ pub(super) struct New<'a> {
 
 impl DropTotals {
     pub(super) fn new(reasons: BTreeMap<u32, DropReason>) -> Self {
-        Self { told: Told::default(), reasons, hold: true }
+        Self { told: Told::default(), reasons, hold: true, entries: 0 }
+    }
+
+    /// How many entries there were at the last look.
+    pub(super) fn entries(&self) -> usize {
+        self.entries
     }
 
     /// From now on nothing waits.
@@ -89,6 +95,7 @@ impl DropTotals {
             }
             self.told.insert(*key, *total);
         }
+        self.entries = entries.len();
         let full = entries.len() > DROP_KEYS as usize / 4 * 3;
         let patience = if full { IDLE_WHEN_FULL } else { IDLE };
         let idle = entries.into_iter().filter(|(last, _)| now.saturating_sub(*last) > patience);

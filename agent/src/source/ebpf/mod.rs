@@ -20,7 +20,7 @@ use aya::Btf;
 use firedoor_core::observation::{Loss, Observation, SourceKind};
 use firedoor_core::time::Timestamp;
 use firedoor_ebpf::user::{give_back_memory, monotonic_ns};
-use firedoor_ebpf::{AF_INET, DropKey, EventKind, STATS, SocketRecord, Stat};
+use firedoor_ebpf::{AF_INET, DROP_KEYS, DropKey, EventKind, STATS, SocketRecord, Stat};
 
 use crate::source::placement::Placement;
 use clock::Clock;
@@ -54,12 +54,23 @@ pub struct EbpfSettings {
 
 /// How often drops are read: what a report may lag behind.
 const DROPS_EVERY: Duration = Duration::from_millis(500);
+/// ... while there are very many different ones, which is a flood or a scan: reading thousands of entries costs
+/// milliseconds.
+const DROPS_EVERY_IN_A_FLOOD: Duration = Duration::from_secs(2);
+
+/// How long to wait after so many entries were read.
+#[must_use]
+pub fn pause_after(entries: usize) -> Duration {
+    if entries > DROP_KEYS as usize / 4 { DROPS_EVERY_IN_A_FLOOD } else { DROPS_EVERY }
+}
 /// After how long older connections are looked for once more: some were just opening the first time.
 const SEED_AGAIN: Duration = Duration::from_secs(2);
 /// For how long events of a pod wait that the inventory does not know yet: the kernel is faster than any API server.
 const HOLD: Duration = Duration::from_secs(10);
 /// How many such events wait at most; what comes beyond is lost, and counted.
 const MOST_HELD: usize = 8192;
+/// The inode of the host's PID namespace (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`; the same since 3.8).
+const INIT_PID_NAMESPACE: u32 = 0xefff_fffc;
 /// For how long first bytes are watched after a pod opened or accepted a connection.
 const YOUNG: Duration = Duration::from_secs(10);
 
@@ -150,6 +161,12 @@ impl EbpfSource {
         );
         host.sort_unstable();
         host.dedup();
+        if namespace_inode("/proc/self/ns/pid".as_ref()) != Some(INIT_PID_NAMESPACE) {
+            notes.push(
+                "not in the host's PID namespace: connections older than the agent are not seen (hostPID)"
+                    .to_owned(),
+            );
+        }
         // The kernel's type information took megabytes, and is needed no more.
         give_back_memory();
         let now = monotonic_ns();
@@ -229,8 +246,8 @@ impl EbpfSource {
             self.sample(wall, now, tell)?;
         }
         if now >= self.next_drops {
-            self.next_drops = now + nanos(DROPS_EVERY);
             self.read_drops(now, tell)?;
+            self.next_drops = now + nanos(pause_after(self.drops.entries()));
             self.losses(wall, tell);
         }
         self.probes.recognise(now < self.young_until);

@@ -55,6 +55,15 @@ pub struct Hook {
     pub missing: Option<String>,
 }
 
+/// What a map of the probes holds at most.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapMemory {
+    /// The map.
+    pub name: String,
+    /// Keys and values, in bytes; the kernel's own bookkeeping comes on top.
+    pub bytes: u64,
+}
+
 /// One pass over all live sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pass {
@@ -95,6 +104,7 @@ pub struct Probes {
     ignored: aya::maps::HashMap<MapData, u64, u8>,
     batch: DropBatch,
     hooks: Vec<Hook>,
+    memory: Vec<MapMemory>,
     can_sample: bool,
     recognising: Recognising,
 }
@@ -148,6 +158,7 @@ impl Probes {
         let recognition = load_recognition(&mut ebpf, btf, kernel).err();
         let recognising = if recognition.is_some() { Recognising::Impossible } else { Recognising::Off };
         hooks.push(Hook { name: "sk_data_ready", sees: "protocols, by first bytes", missing: recognition });
+        let memory = memory(&ebpf);
         let map = |ebpf: &mut Ebpf, name| ebpf.take_map(name).ok_or(ProbeError::Map(name));
         let table = match map(&mut ebpf, "SLOTS")? {
             Map::Array(table) => table,
@@ -163,6 +174,7 @@ impl Probes {
             stats: map(&mut ebpf, "STATS")?.try_into().map_err(|_| ProbeError::Map("STATS"))?,
             ignored: map(&mut ebpf, "IGNORED")?.try_into().map_err(|_| ProbeError::Map("IGNORED"))?,
             batch: DropBatch::default(),
+            memory,
             ebpf,
             hooks,
             can_sample,
@@ -302,22 +314,33 @@ impl Probes {
         programs.collect()
     }
 
-    /// Memory that the kernel may use for the maps at most, in bytes, by map.
+    /// What each map holds at most.
     #[must_use]
-    pub fn memory(&self) -> Vec<(String, u64)> {
-        let size = |info: aya::maps::MapInfo| {
-            u64::from(info.max_entries()) * (u64::from(info.key_size()) + u64::from(info.value_size()))
-        };
-        let of = |map: &Map| match map {
-            Map::HashMap(data) | Map::Array(data) | Map::Stack(data) | Map::PerCpuArray(data) => {
-                data.info().ok().map(size)
-            }
-            Map::LruHashMap(data) => data.info().ok().map(size),
-            Map::RingBuf(data) => data.info().ok().map(|info| u64::from(info.max_entries())),
-            _ => None,
-        };
-        self.ebpf.maps().filter_map(|(name, map)| Some((name.to_owned(), of(map)?))).collect()
+    pub fn memory(&self) -> &[MapMemory] {
+        &self.memory
     }
+}
+
+fn memory(ebpf: &Ebpf) -> Vec<MapMemory> {
+    let entries = |data: &MapData| data.info().ok();
+    let of = |map: &Map| match map {
+        Map::HashMap(data) | Map::LruHashMap(data) | Map::Array(data) | Map::Stack(data) => {
+            let info = entries(data)?;
+            Some(u64::from(info.max_entries()) * u64::from(info.key_size() + info.value_size()))
+        }
+        Map::PerCpuArray(data) => {
+            let (info, cpus) = (entries(data)?, aya::util::nr_cpus().ok()?);
+            Some(u64::from(info.max_entries()) * u64::from(info.value_size()) * cpus as u64)
+        }
+        Map::RingBuf(data) => Some(u64::from(entries(data)?.max_entries())),
+        _ => None,
+    };
+    let mut memory: Vec<MapMemory> = ebpf
+        .maps()
+        .filter_map(|(name, map)| Some(MapMemory { name: name.to_owned(), bytes: of(map)? }))
+        .collect();
+    memory.sort_by(|a, b| a.name.cmp(&b.name));
+    memory
 }
 
 fn hook(ebpf: &mut Ebpf, program: &str, tracepoint: &str, btf: &Btf) -> Result<(), String> {
