@@ -35,6 +35,13 @@ pub(crate) struct Arguments {
     agent: Option<PathBuf>,
 }
 
+impl Default for Arguments {
+    /// What is needed, and a build of the agent.
+    fn default() -> Self {
+        Self { capabilities: container::NEEDED.map(str::to_owned).into(), agent: None }
+    }
+}
+
 /// Runs the agent confined, and says what it saw.
 ///
 /// # Errors

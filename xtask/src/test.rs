@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::command::{command, status, succeeds_within, typed};
 use crate::setup::{self, Purpose, tool};
-use crate::{ebpf, golden, lab, tidy};
+use crate::{confined, ebpf, golden, lab, tidy};
 
 /// How long the download of the advisories may take.
 const DOWNLOAD: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ enum Outcome {
     NotChecked(String),
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step {
         name: "fmt",
         speed: Speed::Seconds,
@@ -102,6 +102,7 @@ const STEPS: [Step; 12] = [
         run: kernel,
     },
     Step { name: "lab", speed: Speed::Minutes, repeat: "cargo xtask lab all", run: lab },
+    Step { name: "confined", speed: Speed::Minutes, repeat: "cargo xtask confined", run: confined },
     Step {
         name: "golden",
         speed: Speed::Minutes,
@@ -202,6 +203,15 @@ fn lab(root: &Path) -> Result<Outcome> {
     Ok(if played == ExitCode::SUCCESS { Outcome::Passed } else { Outcome::Failed })
 }
 
+/// The agent in a container like Kubernetes', with two capabilities.
+fn confined(root: &Path) -> Result<Outcome> {
+    if let Some(why) = lab::hindrance() {
+        return Ok(Outcome::NotChecked(why));
+    }
+    let ran = confined::run(root, &confined::Arguments::default())?;
+    Ok(if ran == ExitCode::SUCCESS { Outcome::Passed } else { Outcome::Failed })
+}
+
 fn deny(root: &Path, arguments: &[&str]) -> Result<Outcome> {
     setup::ensure(root, Purpose::Supply)?;
     outcome(&mut cargo_deny(root, arguments))
@@ -275,6 +285,7 @@ mod tests {
             "clippy-kernel",
             "kernel",
             "lab",
+            "confined",
             "golden",
         ];
         assert_eq!(names(false), full);

@@ -15,7 +15,7 @@ use firedoor_ebpf::{Counters, DropKey, DropTally, Identity, STATS, SocketRecord}
 use super::kernel::{Kernel, KernelError};
 
 /// Sockets read in one go: what bounds how long the kernel is busy without a break.
-const CHUNK: u64 = 512;
+const CHUNK: u64 = 256;
 
 /// The object with the probes, built by `cargo xtask ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/firedoor-ebpf"));
