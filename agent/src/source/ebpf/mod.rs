@@ -155,6 +155,14 @@ impl EbpfSource {
             );
         }
         let nodes = Nodes::new(&settings.nodes);
+        for ObservedNode { name, netns } in &settings.nodes {
+            if let Some(file) = netns.as_ref().filter(|file| namespace_inode(file).is_none()) {
+                notes.push(format!(
+                    "node {name}: its network namespace {} cannot be read: where drops happen is told by address alone",
+                    file.display()
+                ));
+            }
+        }
         let mut host: Vec<u32> = nodes.by_netns.iter().map(|(inode, _)| *inode).collect();
         host.extend(
             ["/proc/1/ns/net", "/proc/self/ns/net"].iter().filter_map(|file| namespace_inode(file.as_ref())),

@@ -34,9 +34,9 @@ pub enum ProbeError {
     /// A map of the probes is missing or of the wrong kind.
     #[error("the probes have no usable map {0}")]
     Map(&'static str),
-    /// The kernel does not answer.
+    /// A call to the kernel failed.
     #[error("{what}: {why}")]
-    Kernelside {
+    Call {
         /// What was being done.
         what: &'static str,
         /// What it said.
@@ -166,7 +166,7 @@ impl Probes {
         };
         Ok(Self {
             slots: SlotTable::map(&table)
-                .map_err(|why| ProbeError::Kernelside { what: "cannot map the table of sockets", why })?,
+                .map_err(|why| ProbeError::Call { what: "cannot map the table of sockets", why })?,
             high_water: map(&mut ebpf, "HIGH_WATER")?
                 .try_into()
                 .map_err(|_| ProbeError::Map("HIGH_WATER"))?,
@@ -208,7 +208,7 @@ impl Probes {
     /// # Errors
     /// What the kernel says.
     pub fn sample(&mut self, mut each: impl FnMut(&Identity, &Counters)) -> Result<Pass, ProbeError> {
-        let failed = |why| ProbeError::Kernelside { what: "cannot read the counters of live sockets", why };
+        let failed = |why| ProbeError::Call { what: "cannot read the counters of live sockets", why };
         let used = self.high_water.get(&0, 0).map_err(|e| failed(io::Error::other(e)))?;
         let used = used.min(self.slots.len() as u64);
         let Some(Program::RawTracePoint(program)) = self.ebpf.program("sample_sockets") else {
@@ -237,7 +237,7 @@ impl Probes {
     /// # Errors
     /// What the kernel says.
     pub fn seed(&mut self) -> Result<usize, ProbeError> {
-        let failed = |why| ProbeError::Kernelside { what: "cannot look for older connections", why };
+        let failed = |why| ProbeError::Call { what: "cannot look for older connections", why };
         let Some(Program::Iter(program)) = self.ebpf.program_mut("seed_sockets") else { return Ok(0) };
         let opened =
             program.attach().and_then(|id| program.take_link(id)).map_err(|e| failed(io::Error::other(e)))?;
@@ -258,7 +258,7 @@ impl Probes {
     /// # Errors
     /// What the kernel says.
     pub fn drops(&mut self) -> Result<impl Iterator<Item = (&DropKey, &DropTally)>, ProbeError> {
-        let failed = |why| ProbeError::Kernelside { what: "cannot read the drops", why };
+        let failed = |why| ProbeError::Call { what: "cannot read the drops", why };
         let Some(Map::HashMap(map)) = self.ebpf.map("DROPS") else { return Err(ProbeError::Map("DROPS")) };
         self.batch.read(map).map_err(failed)
     }

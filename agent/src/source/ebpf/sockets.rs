@@ -252,7 +252,10 @@ fn event<'a>(
         observer: &whose.observer,
         source: SourceKind::Ebpf,
         local: end(&identity.local_addr, identity.local_port, whose.uid()),
-        remote: end(&identity.remote_addr, identity.remote_port, None),
+        remote: match step {
+            SocketStep::Listening => End::UNKNOWN,
+            _ => end(&identity.remote_addr, identity.remote_port, None),
+        },
         opener,
         step,
     }
