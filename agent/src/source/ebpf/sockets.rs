@@ -260,3 +260,57 @@ fn event<'a>(
         step,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(acked: u64, received: u64, state: u32) -> Counters {
+        Counters { acked, received, srtt_us: 150, min_rtt_us: u32::MAX, retransmitted: 2, state }
+    }
+
+    fn of(counters: &Counters, opener: Option<Opener>, orderly: bool) -> (u64, u64) {
+        let payload = Payload::of(counters, opener, orderly);
+        (payload.sent, payload.received)
+    }
+
+    #[test]
+    fn sequence_numbers_of_syn_and_fin_are_no_payload() {
+        let open = counters(101, 50, tcp_state::ESTABLISHED);
+        assert_eq!(of(&open, Some(Opener::Local), false), (100, 50), "the opener's SYN was acknowledged");
+        assert_eq!(of(&open, Some(Opener::Remote), false), (101, 50));
+        assert_eq!(of(&counters(102, 51, tcp_state::FIN_WAIT2), Some(Opener::Local), true), (100, 50));
+        assert_eq!(of(&counters(101, 51, tcp_state::CLOSE_WAIT), Some(Opener::Local), false), (100, 50));
+        assert_eq!(of(&counters(102, 50, tcp_state::FIN_WAIT2), Some(Opener::Local), false), (100, 50));
+        assert_eq!(of(&counters(0, 0, tcp_state::ESTABLISHED), Some(Opener::Local), true), (0, 0));
+    }
+
+    #[test]
+    fn what_was_told_is_not_told_again() {
+        let whose = Whose { owner: Owner::Pod("u".into()), observer: "n".into() };
+        let identity = Identity {
+            cookie: 7,
+            family: 2,
+            side: Side::Opened as u8,
+            remote_addr: [10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            ..Identity::default()
+        };
+        let older = Identity { cookie: 8, side: Side::Unknown as u8, ..identity };
+        let mut sockets = Sockets::default();
+        let mut told = |identity: &Identity, acked| {
+            sockets.begin_pass();
+            let counters = counters(acked, 0, tcp_state::ESTABLISHED);
+            let event = sockets.sampled(identity, &counters, &whose, Timestamp::MIN);
+            event.map(|event| match event.step {
+                SocketStep::Carried(carried) => carried.sent,
+                step => panic!("{step:?}"),
+            })
+        };
+        assert_eq!(told(&identity, 101), Some(100), "all of one whose opening was missed");
+        assert_eq!(told(&identity, 101), None);
+        assert_eq!(told(&identity, 111), Some(10));
+        assert_eq!(told(&older, 5000), Some(0), "an older one is told of, with nothing of its past");
+        assert_eq!(told(&older, 5000), None);
+        assert_eq!(told(&older, 5010), Some(10));
+    }
+}
