@@ -71,6 +71,8 @@ impl Recording {
                 *self.drops.entry(pair).or_default() += number("packets")?;
             }
             "lost" => self.lost += number("count")?,
+            // Nobody is at the other end of one that listens.
+            "listening" => drop(end(line, "local")?),
             _ => {
                 let socket = self.sockets.entry((end(line, "local")?, end(line, "remote")?)).or_default();
                 if let Some(uid) = line.pointer("/local/uid").and_then(Value::as_str) {
