@@ -126,10 +126,11 @@ fn sweep(id: &str) -> Result<()> {
         })?;
     }
     let prefix = format!("{id}-");
-    let netns = run(&["ip", "netns", "list"])?;
-    // `list` adds "(id: 0)" where a namespace has one.
-    for name in netns.lines().filter_map(|line| line.split(' ').next()).filter(|n| n.starts_with(&prefix)) {
-        run(&["ip", "netns", "del", name])?;
+    // Not by `ip netns list`: it fails when another run's namespaces go meanwhile.
+    let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    for name in names.filter(|name| name.starts_with(&prefix)) {
+        run(&["ip", "netns", "del", &name])?;
     }
     let directory = Path::new(RUNS).join(id);
     fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))
