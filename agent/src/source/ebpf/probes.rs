@@ -128,6 +128,8 @@ impl Probes {
             .override_global("OFFSETS", &kernel.offsets, true)
             .override_global("CONFIG", &kernel.config, true)
             .override_global("IGNORED_REASONS", &kernel.ignored, true)
+            // Off, and removed by the verifier: unset it means everything, and every event would be written for nobody.
+            .override_global("AYA_LOG_LEVEL", &0_u8, true)
             .map_max_entries("SLOTS", slots)
             .map_max_entries("FREE", slots)
             .map_max_entries("INDEX", slots)
