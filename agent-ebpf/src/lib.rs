@@ -73,8 +73,6 @@ offsets! {
     skc_state,
     /// `sock_common.skc_dport`
     skc_dport,
-    /// `sock_common.skc_num`
-    skc_num,
     /// `sock_common.skc_daddr`
     skc_daddr,
     /// `sock_common.skc_rcv_saddr`
@@ -152,8 +150,6 @@ pub struct Config {
     pub send_reset_args: u32,
     /// Whether the control group of a socket tells its pod (control groups of version 2 are in use).
     pub cgroups: u32,
-    /// Room for later.
-    pub reserved: u32,
 }
 
 /// One bit per value of the kernel's drop reasons: not worth counting.
@@ -395,9 +391,9 @@ const _: () = assert!(size_of::<Slot>() == 120);
 const _: () = assert!(size_of::<SocketRecord>() == 136);
 const _: () = assert!(size_of::<DropKey>() == 56);
 const _: () = assert!(size_of::<DropTally>() == 40);
-const _: () = assert!(size_of::<Config>() == 16);
+const _: () = assert!(size_of::<Config>() == 12);
 const _: () = assert!(size_of::<IgnoredReasons>() == 64);
-const _: () = assert!(size_of::<Offsets>() == 34 * 4);
+const _: () = assert!(size_of::<Offsets>() == 33 * 4);
 
 #[cfg(test)]
 mod tests {

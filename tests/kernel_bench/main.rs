@@ -131,7 +131,7 @@ impl Usual {
     fn attach() -> Self {
         let object = std::env::current_dir()
             .unwrap()
-            .join("../target/bpf/bpfel-unknown-none/release/firedoor-ebpf-lab");
+            .join("../target/bpf/bpfel-unknown-none/release/firedoor-ebpf-bench");
         let mut ebpf = Ebpf::load_file(object).expect("`cargo xtask ebpf` builds it");
         let Some(Program::SchedClassifier(program)) = ebpf.program_mut("count_tc") else {
             panic!("count_tc")

@@ -10,7 +10,6 @@ static OFFSETS: Offsets = Offsets {
     skc_family: 0,
     skc_state: 0,
     skc_dport: 0,
-    skc_num: 0,
     skc_daddr: 0,
     skc_rcv_saddr: 0,
     skc_v6_daddr: 0,
@@ -44,7 +43,7 @@ static OFFSETS: Offsets = Offsets {
 };
 
 #[unsafe(no_mangle)]
-static CONFIG: Config = Config { kfree_skb_args: 0, send_reset_args: 0, cgroups: 0, reserved: 0 };
+static CONFIG: Config = Config { kfree_skb_args: 0, send_reset_args: 0, cgroups: 0 };
 
 #[unsafe(no_mangle)]
 static IGNORED_REASONS: IgnoredReasons = IgnoredReasons { bits: [0; 8] };

@@ -182,7 +182,6 @@ impl Kernel {
             kfree_skb_args,
             send_reset_args: types.arguments("tcp_send_reset").unwrap_or(0),
             cgroups: u32::from(offsets.sk_cgroup != Offsets::ABSENT),
-            reserved: 0,
         };
         let (drop_reasons, ignored) = drop_reasons(types.values(DROP_REASONS));
         let mut tracepoints: Vec<&'static str> =
@@ -206,7 +205,6 @@ fn offsets(types: &Types, notes: &mut Vec<String>) -> Result<Offsets, KernelErro
         skc_family: common("skc_family")?,
         skc_state: common("skc_state")?,
         skc_dport: common("skc_dport")?,
-        skc_num: common("skc_num")?,
         skc_daddr: common("skc_daddr")?,
         skc_rcv_saddr: common("skc_rcv_saddr")?,
         skc_v6_daddr: common("skc_v6_daddr")?,
