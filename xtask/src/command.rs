@@ -69,6 +69,27 @@ pub(crate) fn succeeds_within(command: &mut Command, limit: Duration) -> bool {
     false
 }
 
+/// Asks until there is an answer.
+///
+/// # Errors
+/// When there is none within `limit`, or asking fails for good.
+pub(crate) fn wait_for<T>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        if start.elapsed() > limit {
+            bail!("waited {} s for {what}, in vain", limit.as_secs());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Builds the release binary and gives its path.
 pub(crate) fn release_binary(root: &Path) -> Result<PathBuf> {
     succeed(&mut command(root, "cargo", &["build", "--release", "--package", "firedoor"]))?;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{agent_binary, output, status, target, typed};
-use crate::pods::{self, BUSYBOX, Check, Pods, is_version_2, wait};
+use crate::command::{agent_binary, output, status, target, typed, wait_for};
+use crate::pods::{self, BUSYBOX, Check, Pods, is_version_2};
 use crate::setup::{self, Purpose};
 use container::Container;
 
@@ -117,7 +117,7 @@ impl<'a> Running<'a> {
     /// What `/readyz` says, once it says something.
     fn readiness(&mut self) -> Result<String> {
         let url = format!("http://{ADDRESS}/readyz");
-        wait("the agent to be ready", ATTACHING, || {
+        wait_for("the agent to be ready", ATTACHING, || {
             if let Some(status) = self.process.try_wait()? {
                 let said = std::fs::read_to_string(self.container.log()).unwrap_or_default();
                 bail!("the agent ended ({status}): {}", said.trim());
@@ -148,7 +148,7 @@ impl<'a> Running<'a> {
         if !ended.success() {
             bail!("the runtime cannot end the agent ({ended})");
         }
-        wait("the agent to end", ENDING, || Ok(self.process.try_wait()?)).map(drop)
+        wait_for("the agent to end", ENDING, || Ok(self.process.try_wait()?)).map(drop)
     }
 
     fn control(&self, words: &[&str]) -> Command {

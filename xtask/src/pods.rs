@@ -6,9 +6,11 @@ mod judge;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+
+use crate::command::wait_for;
 
 pub(crate) use judge::{Check, judge};
 
@@ -63,7 +65,7 @@ impl Pods {
 
     fn until(&mut self, file: &str) -> Result<()> {
         let (path, log) = (self.files.join(file), self.files.join("log"));
-        wait(&format!("the pods ({})", log.display()), LIMIT, || {
+        wait_for(&format!("the pods ({})", log.display()), LIMIT, || {
             if path.is_file() {
                 return Ok(Some(()));
             }
@@ -82,7 +84,7 @@ impl Drop for Pods {
         let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = self.script.wait();
         let gone = || (!self.groups.exists()).then_some(());
-        let _ = wait("the pods to go", Duration::from_secs(10), || {
+        let _ = wait_for("the pods to go", Duration::from_secs(10), || {
             let mut remove = Command::new("find");
             remove.arg(&self.groups).args(["-depth", "-type", "d", "-exec", "rmdir", "{}", ";"]);
             let _ = remove.stderr(Stdio::null()).status();
@@ -92,7 +94,7 @@ impl Drop for Pods {
 }
 
 /// Where control groups of version 2 are mounted here.
-fn control_groups() -> Result<PathBuf> {
+pub(crate) fn control_groups() -> Result<PathBuf> {
     let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
     let place = places.into_iter().find(|place| is_version_2(place));
     place.context("control groups of version 2 are not mounted here")
@@ -101,18 +103,4 @@ fn control_groups() -> Result<PathBuf> {
 /// Whether control groups of version 2 are mounted there.
 pub(crate) fn is_version_2(place: &Path) -> bool {
     place.join("cgroup.controllers").is_file()
-}
-
-/// Asks until there is an answer.
-pub(crate) fn wait<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = ask()? {
-            return Ok(answer);
-        }
-        if start.elapsed() > limit {
-            bail!("waited {} s for {what}, in vain", limit.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{agent_binary, target, typed};
+use crate::command::{agent_binary, target, typed, wait_for};
 use crate::confined::told;
 use crate::libraries;
-use crate::pods::{self, BUSYBOX, NODE, OBJECTS, SCRIPT, wait};
+use crate::pods::{self, BUSYBOX, NODE, OBJECTS, SCRIPT};
 use crate::setup::{self, Purpose};
 use kernel::{Kernel, Release};
 
@@ -136,7 +136,7 @@ impl Machine {
         let start = Instant::now();
         let console = self.console.display().to_string();
         let ended =
-            wait(&format!("the machine to end ({console})"), LIMIT, || Ok(self.process.try_wait()?))?;
+            wait_for(&format!("the machine to end ({console})"), LIMIT, || Ok(self.process.try_wait()?))?;
         println!("the machine ran for {} s", start.elapsed().as_secs());
         let said = std::fs::read(&self.output).unwrap_or_default();
         let said = String::from_utf8_lossy(&said).replace('\r', "");

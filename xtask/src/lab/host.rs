@@ -4,11 +4,11 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::command::typed;
+pub(super) use crate::command::wait_for;
 
 /// Runs a program and gives what it printed.
 pub(super) fn run(words: &[&str]) -> Result<String> {
@@ -39,27 +39,6 @@ pub(super) fn within<'a>(netns: &'a str, words: &[&'a str]) -> Vec<&'a str> {
     let mut all = vec!["nsenter", netns, "--"];
     all.extend(words);
     all
-}
-
-/// Asks until there is an answer.
-///
-/// # Errors
-/// When there is none within `limit`, or asking fails for good.
-pub(super) fn wait_for<T>(
-    what: &str,
-    limit: Duration,
-    mut ask: impl FnMut() -> Result<Option<T>>,
-) -> Result<T> {
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = ask()? {
-            return Ok(answer);
-        }
-        if start.elapsed() > limit {
-            bail!("waited {} s for {what}, in vain", limit.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Writes a file so that a reader sees the old content or the new, never a part.

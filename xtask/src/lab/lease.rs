@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::host::{run, wait_for};
+use crate::pods::control_groups;
 
 /// Where runs note their owners.
 const RUNS: &str = "/run/firedoor-lab";
@@ -160,8 +161,7 @@ pub(super) fn has_cgroups() -> bool {
 
 /// Where cgroup v2 is: at the root, or beside version 1.
 fn cgroup_root() -> PathBuf {
-    let root = Path::new("/sys/fs/cgroup");
-    if root.join("cgroup.controllers").is_file() { root.to_owned() } else { root.join("unified") }
+    control_groups().unwrap_or_else(|_| PathBuf::from("/sys/fs/cgroup/unified"))
 }
 
 #[cfg(test)]
