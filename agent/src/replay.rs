@@ -62,9 +62,7 @@ pub fn replay(capture: &Path, config: Option<&Path>, quiet: bool) -> Result<Outc
         None => Config::default(),
     };
     let mut problems = Problems::default();
-    for skipped in &layout.skipped {
-        problems.note(&skipped.path, 0, format!("{}: not read", skipped.why));
-    }
+    problems.note_skipped(&layout.skipped);
     let inventory = Inventory::new(objects::read(&layout.objects, &mut problems), &config.grouping);
     let mut notes = oddities(&inventory);
     let inventory_known = !inventory.is_empty();

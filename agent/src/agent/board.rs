@@ -6,22 +6,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use firedoor_core::report::Report;
 use serde::Serialize;
 
-use crate::output::{json, text};
 use crate::source::ebpf::EbpfSource;
 
 /// The latest of everything.
 pub(super) struct Board {
-    report: RwLock<Option<Shown>>,
+    report: RwLock<Option<Arc<Report>>>,
     readiness: Readiness,
-}
-
-/// The latest report, ready to be sent.
-#[derive(Clone)]
-pub(super) struct Shown {
-    /// For programs.
-    pub(super) json: Arc<[u8]>,
-    /// For people.
-    pub(super) text: Arc<[u8]>,
 }
 
 /// What is watched and what is not.
@@ -61,18 +51,12 @@ impl Board {
     }
 
     /// Puts up a new report.
-    pub(super) fn show(&self, report: &Report) {
-        let (mut for_programs, mut for_people) = (Vec::new(), Vec::new());
-        if json::write(report, &mut for_programs).is_ok()
-            && text::write(report, false, &mut for_people).is_ok()
-        {
-            let shown = Shown { json: for_programs.into(), text: for_people.into() };
-            *self.report.write().unwrap_or_else(PoisonError::into_inner) = Some(shown);
-        }
+    pub(super) fn show(&self, report: Report) {
+        *self.report.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(report));
     }
 
     /// The latest report; `None`: there is none yet.
-    pub(super) fn report(&self) -> Option<Shown> {
+    pub(super) fn report(&self) -> Option<Arc<Report>> {
         self.report.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -38,9 +38,7 @@ impl Directory {
         if self.seen.as_ref() == Some(&seen) {
             return Ok(None);
         }
-        for skipped in &below.skipped {
-            problems.note(&skipped.path, 0, format_args!("not read: {}", skipped.why));
-        }
+        problems.note_skipped(&below.skipped);
         let objects = objects::read(&files, problems);
         self.seen = Some(seen);
         Ok(Some(objects))

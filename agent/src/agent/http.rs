@@ -20,26 +20,15 @@ use tokio::sync::Semaphore;
 
 use super::board::Board;
 use super::observer::{Stop, log};
+use crate::output::{json, text};
 
 /// Connections served at a time; more wait.
 const CONNECTIONS: usize = 64;
 /// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The server.
-pub(super) struct Server {
-    address: SocketAddr,
-}
-
-impl Server {
-    /// Where it listens.
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-/// Starts serving, and tells through `ask` when the agent should stop.
-pub(super) fn serve(address: SocketAddr, board: Arc<Board>, ask: SyncSender<Stop>) -> io::Result<Server> {
+/// Starts serving, and tells through `ask` when the agent should stop. Gives the address it listens on.
+pub(super) fn serve(address: SocketAddr, board: Arc<Board>, ask: SyncSender<Stop>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
@@ -59,7 +48,7 @@ pub(super) fn serve(address: SocketAddr, board: Arc<Board>, ask: SyncSender<Stop
             let _ = ask.send(Stop::Asked);
         });
     })?;
-    Ok(Server { address })
+    Ok(address)
 }
 
 async fn wait_for_end() {
@@ -102,15 +91,22 @@ async fn accept(listener: TcpListener, board: Arc<Board>) -> io::Result<()> {
     }
 }
 
+/// What is written into memory, where nothing can fail.
+fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Bytes {
+    let mut bytes = Vec::new();
+    let _ = write(&mut bytes);
+    bytes.into()
+}
+
 fn answer(request: &Request<Incoming>, board: &Board) -> Response<Full<Bytes>> {
     const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
     const JSON: HeaderValue = HeaderValue::from_static("application/json");
     let (status, kind, body) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/api/v1/report") => match board.report() {
             Some(report) if request.uri().query() == Some("format=text") => {
-                (StatusCode::OK, TEXT, Bytes::from_owner(report.text))
+                (StatusCode::OK, TEXT, written(|to| text::write(&report, false, to)))
             }
-            Some(report) => (StatusCode::OK, JSON, Bytes::from_owner(report.json)),
+            Some(report) => (StatusCode::OK, JSON, written(|to| json::write(&report, to))),
             None => (StatusCode::SERVICE_UNAVAILABLE, TEXT, Bytes::from_static(b"no report yet\n")),
         },
         (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),

@@ -77,9 +77,9 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
     // From the first look on nothing is missed: only then is it ready.
     observer.look()?;
     let (ask, asked) = sync_channel(1);
-    let server = http::serve(options.listen, Arc::clone(&observer.board), ask)
+    let address = http::serve(options.listen, Arc::clone(&observer.board), ask)
         .map_err(|why| AgentError::Listen { address: options.listen, why })?;
-    log(&format!("watching; http://{}/api/v1/report", server.address()));
+    log(&format!("watching; http://{}/api/v1/report", address));
     observer.run(&asked)
 }
 
@@ -109,12 +109,12 @@ impl Observer {
         }
         let Self { mut pipeline, source, mut recording, board, mut transitions, .. } = self;
         source.finish(now(), &mut |observation| take(&mut pipeline, recording.as_mut(), observation))?;
-        if let Some(recording) = recording {
-            recording.close()?;
+        if let Some(recording) = &mut recording {
+            recording.settle()?;
         }
         let report = pipeline.finish();
         transitions.tell(&report, &mut |line| log(line));
-        board.show(&report);
+        board.show(report);
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Observer {
     fn judge(&mut self) {
         let report = self.pipeline.report();
         self.transitions.tell(&report, &mut |line| log(line));
-        self.board.show(&report);
+        self.board.show(report);
     }
 
     /// Takes in what changed in the inventory.
@@ -150,11 +150,11 @@ impl Observer {
     }
 }
 
-fn take(pipeline: &mut Pipeline, recording: Option<&mut Recording>, observation: &Observation<'_>) {
+fn take(pipeline: &mut Pipeline, recording: Option<&mut Recording>, observation: Observation<'_>) {
     if let Some(recording) = recording {
-        recording.write(observation);
+        recording.write(&observation);
     }
-    pipeline.observe(observation.clone());
+    pipeline.observe(observation);
 }
 
 /// The wall clock: the one place that reads it.

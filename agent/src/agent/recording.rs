@@ -42,8 +42,4 @@ impl Recording {
         let failed = self.failed.take().or_else(|| self.file.flush().err());
         failed.map_or(Ok(()), |why| Err(AgentError::Record { path: self.path.clone(), why }))
     }
-
-    pub(super) fn close(mut self) -> Result<(), AgentError> {
-        self.settle()
-    }
 }

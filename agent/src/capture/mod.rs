@@ -220,6 +220,13 @@ impl Problems {
         }
     }
 
+    /// Notes what was passed over.
+    pub fn note_skipped(&mut self, skipped: &[Skipped]) {
+        for Skipped { path, why } in skipped {
+            self.note(path, 0, format_args!("{why}: not read"));
+        }
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {

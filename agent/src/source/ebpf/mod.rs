@@ -27,7 +27,7 @@ use clock::Clock;
 use drops::{DropTotals, New};
 use kernel::Kernel;
 pub use probes::{Hook, ProbeError, Probes};
-use sockets::Sockets;
+use sockets::{Sockets, whose_socket};
 use whose::{Owner, Owners, cgroup2_mount, namespace_inode};
 
 /// A node whose pods this kernel runs. One, unless nodes are containers themselves (kind, the lab).
@@ -58,11 +58,6 @@ const DROPS_EVERY: Duration = Duration::from_millis(500);
 /// milliseconds.
 const DROPS_EVERY_IN_A_FLOOD: Duration = Duration::from_secs(2);
 
-/// How long to wait after so many entries were read.
-#[must_use]
-pub fn pause_after(entries: usize) -> Duration {
-    if entries > DROP_KEYS as usize / 4 { DROPS_EVERY_IN_A_FLOOD } else { DROPS_EVERY }
-}
 /// After how long older connections are looked for once more: some were just opening the first time.
 const SEED_AGAIN: Duration = Duration::from_secs(2);
 /// For how long events of a pod wait that the inventory does not know yet: the kernel is faster than any API server.
@@ -73,6 +68,12 @@ const MOST_HELD: usize = 8192;
 const INIT_PID_NAMESPACE: u32 = 0xefff_fffc;
 /// For how long first bytes are watched after a pod opened or accepted a connection.
 const YOUNG: Duration = Duration::from_secs(10);
+
+/// How long to wait after so many entries were read.
+#[must_use]
+pub fn pause_after(entries: usize) -> Duration {
+    if entries > DROP_KEYS as usize / 4 { DROPS_EVERY_IN_A_FLOOD } else { DROPS_EVERY }
+}
 
 /// The nodes of this kernel and where they are.
 pub(crate) struct Nodes {
@@ -213,12 +214,6 @@ impl EbpfSource {
         &self.notes
     }
 
-    /// The probes' own counters, by [`Stat`].
-    #[must_use]
-    pub fn stats(&self) -> [u64; STATS as usize] {
-        self.stats
-    }
-
     /// The probes.
     #[must_use]
     pub fn probes(&self) -> &Probes {
@@ -235,11 +230,7 @@ impl EbpfSource {
     ///
     /// # Errors
     /// When the kernel stops answering.
-    pub fn poll(
-        &mut self,
-        wall: Timestamp,
-        tell: &mut dyn FnMut(&Observation<'_>),
-    ) -> Result<(), ProbeError> {
+    pub fn poll(&mut self, wall: Timestamp, tell: &mut dyn FnMut(Observation<'_>)) -> Result<(), ProbeError> {
         let now = monotonic_ns();
         self.clock = Clock::new(wall, now);
         if self.seed_at.is_some_and(|at| now >= at) {
@@ -269,7 +260,7 @@ impl EbpfSource {
     pub fn finish(
         mut self,
         wall: Timestamp,
-        tell: &mut dyn FnMut(&Observation<'_>),
+        tell: &mut dyn FnMut(Observation<'_>),
     ) -> Result<(), ProbeError> {
         let now = monotonic_ns();
         self.clock = Clock::new(wall, now);
@@ -286,13 +277,13 @@ impl EbpfSource {
         Ok(())
     }
 
-    fn events(&mut self, now: u64, tell: &mut dyn FnMut(&Observation<'_>)) {
+    fn events(&mut self, now: u64, tell: &mut dyn FnMut(Observation<'_>)) {
         let Self { probes, owners, placement, nodes, clock, sockets, young_until, held, held_lost, .. } =
             self;
         let mut nobodys = Vec::new();
         let mut take = |record: &SocketRecord, until: u64, held: &mut VecDeque<(u64, SocketRecord)>| {
             let Some(kind) = EventKind::from_u32(record.kind) else { return };
-            let whose = sockets.whose(&record.identity, owners, placement, nodes, now);
+            let whose = whose_socket(&record.identity, owners, placement, nodes, now);
             match &whose.owner {
                 Owner::Nobody => {
                     nobodys.push(record.identity.cgroup);
@@ -311,7 +302,7 @@ impl EbpfSource {
                 Owner::Pod(_) | Owner::Unknown => {}
             }
             if let Some(event) = sockets.step(record, kind, &whose, clock) {
-                tell(&Observation::Socket(event));
+                tell(Observation::Socket(event));
             }
         };
         for (until, record) in std::mem::take(held) {
@@ -327,7 +318,7 @@ impl EbpfSource {
         &mut self,
         wall: Timestamp,
         now: u64,
-        tell: &mut dyn FnMut(&Observation<'_>),
+        tell: &mut dyn FnMut(Observation<'_>),
     ) -> Result<(), ProbeError> {
         if !self.probes.can_sample() {
             return Ok(());
@@ -335,7 +326,7 @@ impl EbpfSource {
         let Self { probes, owners, placement, nodes, sockets, .. } = self;
         sockets.begin_pass();
         probes.sample(|identity, counters| {
-            let whose = sockets.whose(identity, owners, placement, nodes, now);
+            let whose = whose_socket(identity, owners, placement, nodes, now);
             match &whose.owner {
                 Owner::Nobody => return,
                 // The next pass tells it, when the inventory knows whose it is.
@@ -343,19 +334,19 @@ impl EbpfSource {
                 Owner::Pod(_) | Owner::Unknown => {}
             }
             if let Some(event) = sockets.sampled(identity, counters, &whose, wall) {
-                tell(&Observation::Socket(event));
+                tell(Observation::Socket(event));
             }
         })?;
         sockets.end_pass();
         Ok(())
     }
 
-    fn read_drops(&mut self, now: u64, tell: &mut dyn FnMut(&Observation<'_>)) -> Result<(), ProbeError> {
+    fn read_drops(&mut self, now: u64, tell: &mut dyn FnMut(Observation<'_>)) -> Result<(), ProbeError> {
         let Self { probes, owners, placement, nodes, clock, drops, .. } = self;
         let mut tell_new = |new: &New<'_>, owners: &mut Owners| {
             let place = drops::place(new, owners, placement, nodes, now);
             if let Some(observed) = drops::observation(new, &place, clock) {
-                tell(&Observation::Drops(observed));
+                tell(Observation::Drops(observed));
             }
         };
         let owners = RefCell::new(owners);
@@ -373,13 +364,13 @@ impl EbpfSource {
         Ok(())
     }
 
-    fn losses(&mut self, wall: Timestamp, tell: &mut dyn FnMut(&Observation<'_>)) {
+    fn losses(&mut self, wall: Timestamp, tell: &mut dyn FnMut(Observation<'_>)) {
         let stats = self.probes.stats();
         let observer = self.nodes.only().map(|name| &**name);
         let count = std::mem::take(&mut self.held_lost);
         if count > 0 {
             let (at, source) = (Some(wall), SourceKind::Ebpf);
-            tell(&Observation::Lost(Loss { at, observer, source, cause: "unknown-pod", count }));
+            tell(Observation::Lost(Loss { at, observer, source, cause: "unknown-pod", count }));
         }
         for (stat, cause) in
             [(Stat::RingLost, "ring"), (Stat::DropsOverflow, "drops"), (Stat::SlotsFull, "slots")]
@@ -387,7 +378,7 @@ impl EbpfSource {
             let index = stat as usize;
             let count = stats[index].saturating_sub(self.stats[index]);
             if count > 0 {
-                tell(&Observation::Lost(Loss {
+                tell(Observation::Lost(Loss {
                     at: Some(wall),
                     observer,
                     source: SourceKind::Ebpf,

@@ -30,6 +30,29 @@ impl Whose {
     }
 }
 
+/// Whose a socket is.
+pub(super) fn whose_socket(
+    identity: &Identity,
+    owners: &mut Owners,
+    placement: &Placement,
+    nodes: &Nodes,
+    now: u64,
+) -> Whose {
+    let owner = owners.of(identity.cgroup, identity.netns, now);
+    let nobody = || Whose { owner: Owner::Nobody, observer: "".into() };
+    let node = match &owner {
+        Owner::Pod(uid) => placement.pod(uid).map(|place| &place.node),
+        Owner::Nobody => return nobody(),
+        Owner::Unknown => nodes.of_netns(identity.netns),
+    };
+    match node {
+        // Another node's, which shares this kernel: its own agent tells.
+        Some(node) if !nodes.names.is_empty() && !nodes.has(node) => nobody(),
+        Some(node) => Whose { observer: Arc::clone(node), owner },
+        None => Whose { observer: nodes.only().cloned().unwrap_or_default(), owner },
+    }
+}
+
 /// A live socket.
 struct Socket {
     /// What was told already.
@@ -50,30 +73,6 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Whose a socket is.
-    pub(super) fn whose(
-        &self,
-        identity: &Identity,
-        owners: &mut Owners,
-        placement: &Placement,
-        nodes: &Nodes,
-        now: u64,
-    ) -> Whose {
-        let owner = owners.of(identity.cgroup, identity.netns, now);
-        let nobody = || Whose { owner: Owner::Nobody, observer: "".into() };
-        let node = match &owner {
-            Owner::Pod(uid) => placement.pod(uid).map(|place| &place.node),
-            Owner::Nobody => return nobody(),
-            Owner::Unknown => nodes.of_netns(identity.netns),
-        };
-        match node {
-            // Another node's, which shares this kernel: its own agent tells.
-            Some(node) if !nodes.names.is_empty() && !nodes.has(node) => nobody(),
-            Some(node) => Whose { observer: Arc::clone(node), owner },
-            None => Whose { observer: nodes.only().cloned().unwrap_or_default(), owner },
-        }
-    }
-
     /// What an event tells; `None`: nothing worth telling.
     pub(super) fn step<'a>(
         &mut self,
