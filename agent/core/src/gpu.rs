@@ -55,12 +55,15 @@ impl Reading {
 /// The newest reading of each device, by pod.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Readings {
+    /// How often anything was read.
+    count: u64,
     by_pod: BTreeMap<(String, String), BTreeMap<String, Reading>>,
 }
 
 impl Readings {
     /// Takes a reading of a device that a pod uses; an older one of the same device gives way.
     pub fn insert(&mut self, namespace: &str, pod: &str, device: &str, reading: Reading) {
+        self.count = self.count.wrapping_add(1);
         let devices = self.by_pod.entry((namespace.to_owned(), pod.to_owned())).or_default();
         match devices.get(device) {
             Some(known) if known.at > reading.at => {}
@@ -70,10 +73,25 @@ impl Readings {
         }
     }
 
+    /// Forgets readings that were taken before `since`, and those without a time of pods that are not `known`.
+    pub fn forget_before(&mut self, since: Timestamp, known: impl Fn(&str, &str) -> bool) {
+        self.by_pod.retain(|(namespace, pod), devices| {
+            let there = known(namespace, pod);
+            devices.retain(|_, reading| reading.at.map_or(there, |at| at >= since));
+            !devices.is_empty()
+        });
+    }
+
     /// What a pod's devices do, one state a device.
     pub fn states(&self, namespace: &str, pod: &str) -> impl Iterator<Item = GpuState> {
         let devices = self.by_pod.get(&(namespace.to_owned(), pod.to_owned()));
         devices.into_iter().flatten().map(|(_, reading)| reading.state())
+    }
+
+    /// A number that is another one when anything was read meanwhile.
+    #[must_use]
+    pub fn edition(&self) -> u64 {
+        self.count
     }
 
     /// How many devices were read.

@@ -21,5 +21,6 @@ pub mod remedy;
 pub mod report;
 pub mod settings;
 pub mod strangers;
+pub mod tally;
 pub mod time;
 pub mod workload;

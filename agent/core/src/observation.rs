@@ -30,6 +30,13 @@ pub enum Observation<'a> {
         /// The nodes.
         nodes: Vec<&'a str>,
     },
+    /// Nodes that a relay reaches: what was blind is no longer.
+    Reached {
+        /// When it was noticed.
+        at: Timestamp,
+        /// The nodes.
+        nodes: Vec<&'a str>,
+    },
 }
 
 /// What a source is able to see. `false` means "cannot know", so that nothing is reported as zero or healthy
@@ -62,6 +69,9 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
+    /// All of them, by how far their counts are trusted.
+    pub const ALL: [SourceKind; 2] = [Self::Hubble, Self::Ebpf];
+
     /// The name used in reports and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

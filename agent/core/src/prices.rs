@@ -13,6 +13,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::facts::Zone;
+
 /// Bytes of a GiB, in which Google bills, in GB, in which prices are given here.
 const GB_PER_GIB: f64 = 1.073_741_824;
 
@@ -91,6 +93,24 @@ impl Prices {
             Crossing::Zone => tariff.zone.as_ref(),
             Crossing::Region => tariff.region.as_ref(),
         }
+    }
+
+    /// What so many bytes cost in US dollars; `None`: not known.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // dollars are told to the hundredth of a cent
+    pub fn dollars(&self, provider: &str, crossing: Crossing, bytes: u64) -> Option<f64> {
+        Some(self.of(provider, crossing)?.usd_per_gb * (bytes as f64 / 1e9))
+    }
+}
+
+/// How far two zones are apart; `None`: they are the same. Zones are the same when their names are, and their regions
+/// where both tell them.
+#[must_use]
+pub fn crossing(a: &Zone, b: &Zone) -> Option<Crossing> {
+    match (&a.region, &b.region) {
+        (Some(a), Some(b)) if a != b => Some(Crossing::Region),
+        _ if a.name != b.name => Some(Crossing::Zone),
+        _ => None,
     }
 }
 

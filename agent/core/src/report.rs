@@ -389,6 +389,17 @@ pub enum Certainty {
     Inferred,
 }
 
+impl Certainty {
+    /// The name used in reports and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Inferred => "inferred",
+        }
+    }
+}
+
 /// A policy that stands in the way.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct PolicyBlame {

@@ -1,7 +1,9 @@
 //! Thresholds and choices of the diagnosis, with their defaults and units. Must not know where they come from.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::observation::SourceKind;
 use crate::policy;
 use crate::prices::Prices;
 
@@ -12,6 +14,10 @@ pub struct Settings {
     pub window: Duration,
     /// How much later than a node's newest event an event of that node may come.
     pub lateness: Duration,
+    /// The same for kinds of source that tell in order what happens on their own node, as an agent's do: less, so that
+    /// fewer windows are open at a time. Where this tells anything, each kind of source has a clock of its own on each
+    /// node; where it tells nothing of a kind, [`Settings::lateness`] holds.
+    pub lateness_of: BTreeMap<SourceKind, Duration>,
     /// How far an event may lie ahead of everything its node reported before it is doubted.
     pub max_jump: Duration,
     /// A denied connection counts as blocked after this many attempts ...
@@ -48,7 +54,13 @@ pub struct Settings {
     pub prices: Prices,
     /// What the policies' meaning depends on besides the policies.
     pub policy: policy::Settings,
-    /// Cap on live pairs; what comes beyond is counted as overflow.
+    /// How far back a report reaches, and how long what is over is remembered; `None`: to the beginning. An agent that
+    /// runs for weeks needs one; a replay reports all of its capture.
+    pub horizon: Option<Duration>,
+    /// With a horizon: how many pairs a finding lists, those that weigh most. A report must not grow with the square of a
+    /// job's pods.
+    pub listed_pairs: usize,
+    /// Cap on the pairs of a window, and on those that are remembered; what comes beyond is counted as overflow.
     pub max_pairs: usize,
     /// Cap on handshakes followed at a time.
     pub max_handshakes: usize,
@@ -60,6 +72,7 @@ impl Default for Settings {
         Self {
             window: seconds(10),
             lateness: seconds(60),
+            lateness_of: BTreeMap::new(),
             max_jump: seconds(3600),
             denied_attempts: 3,
             denied_grace: seconds(5),
@@ -78,6 +91,8 @@ impl Default for Settings {
             egress_bytes_per_hour: 1_000_000_000_000,
             prices: Prices::default(),
             policy: policy::Settings::default(),
+            horizon: None,
+            listed_pairs: 256,
             max_pairs: 200_000,
             max_handshakes: 262_144,
         }

@@ -2,7 +2,7 @@
 //! that are a Job share nothing but a label. Enters: flows that concern no job; leaves: the label key that would
 //! join their ends. Must not know windows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::drop_reason::DropClass;
 use crate::facts::Pod;
@@ -21,6 +21,8 @@ const INSISTENT: u64 = 3;
 struct Talk {
     drops: u64,
     opened: bool,
+    /// Halves of the horizon that passed since it was seen.
+    halves: u8,
 }
 
 /// Pairs of pods that talk without being of one job.
@@ -77,6 +79,19 @@ impl Strangers {
         }
     }
 
+    /// Forgets everything about these pods.
+    pub fn forget(&mut self, pods: &BTreeSet<PodId>) {
+        self.pairs.retain(|(src, dst), _| !pods.contains(src) && !pods.contains(dst));
+    }
+
+    /// A half of the horizon is over: who did not talk in the last two is forgotten.
+    pub fn turn(&mut self) {
+        self.pairs.retain(|_, talk| {
+            talk.halves = talk.halves.saturating_add(1);
+            talk.halves < 2
+        });
+    }
+
     /// The label keys that would join them, by namespace.
     #[must_use]
     pub fn suggestions(&self, inventory: &Inventory) -> Vec<Suggestion> {
@@ -119,6 +134,7 @@ impl Talk {
     fn note(&mut self, dropped: bool) {
         self.drops += u64::from(dropped);
         self.opened = true;
+        self.halves = 0;
     }
 }
 

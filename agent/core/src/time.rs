@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// A point in event time: nanoseconds since the Unix epoch, UTC.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Timestamp(u64);
 
 impl Timestamp {

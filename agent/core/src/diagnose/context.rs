@@ -20,7 +20,8 @@ fn present(evidence: &Evidence<'_>, job: &Job) -> BTreeMap<PodId, Option<u32>> {
     let Some(span) = evidence.history.span else { return all };
     let there = |id: &PodId| {
         let lease = evidence.inventory.pod(*id).lease;
-        lease.from.is_none_or(|from| from <= span.last) && lease.until.is_none_or(|until| until > span.first)
+        lease.from.is_none_or(|from| Some(from) <= evidence.now())
+            && lease.until.is_none_or(|until| until > span.first)
     };
     let present: BTreeMap<PodId, Option<u32>> =
         all.iter().filter(|(id, _)| there(id)).map(|(id, r)| (*id, *r)).collect();
@@ -42,9 +43,8 @@ impl<'a> JobContext<'a> {
     pub(super) fn new(evidence: &'a Evidence<'a>, index: JobIndex) -> Self {
         let job = evidence.inventory.job(index);
         let ranks = present(evidence, job);
-        let of_job = |key: &PairKey| ranks.contains_key(&key.src);
-        let pairs = evidence.history.pairs.iter().filter(|(key, _)| of_job(key)).map(|(key, p)| (*key, p));
-        let pairs: Vec<(PairKey, &PairHistory)> = pairs.collect();
+        let pairs: Vec<(PairKey, &PairHistory)> =
+            ranks.keys().flat_map(|src| evidence.pairs_of(*src)).collect();
         let roles = roles::resolve(job, &pairs);
         Self { evidence, index, job, pairs, roles, ranks }
     }
@@ -83,9 +83,8 @@ impl<'a> JobContext<'a> {
         names.into_iter().collect()
     }
 
-    /// The last event of all: the "now" of the report.
     pub(super) fn now(&self) -> Timestamp {
-        self.evidence.history.span.map_or(Timestamp::MIN, |span| span.last)
+        self.evidence.now().unwrap_or(Timestamp::MIN)
     }
 
     /// The node where a pod's events are recorded, if it ever reported.
@@ -96,7 +95,8 @@ impl<'a> JobContext<'a> {
     /// Events missing at a node, those of unnamed nodes included.
     pub(super) fn lost_at(&self, observer: Option<ObserverId>) -> u64 {
         let lost = |id: ObserverId| {
-            self.evidence.history.observers.get(&id).map_or(0, |o| o.lost.saturating_add(o.overflow))
+            let observer = self.evidence.history.observer(id);
+            observer.lost.saturating_add(observer.overflow)
         };
         let named = observer.filter(|id| *id != ObserverId::UNKNOWN).map_or(0, lost);
         named.saturating_add(lost(ObserverId::UNKNOWN))
@@ -105,11 +105,13 @@ impl<'a> JobContext<'a> {
     pub(super) fn coverage(&self) -> JobCoverage {
         let observers: BTreeSet<ObserverId> = self.members().filter_map(|id| self.observer_of(id)).collect();
         let lost = |id: ObserverId| {
-            self.evidence.history.observers.get(&id).map_or(0, |o| o.lost.saturating_add(o.overflow))
+            let observer = self.evidence.history.observer(id);
+            observer.lost.saturating_add(observer.overflow)
         };
         let unnamed = if observers.contains(&ObserverId::UNKNOWN) { 0 } else { lost(ObserverId::UNKNOWN) };
         let lost = observers.iter().map(|id| lost(*id)).fold(unnamed, u64::saturating_add);
-        JobCoverage { lost, complete: lost == 0 && self.blind_nodes().next().is_none() }
+        let blind = self.blind_nodes().next().is_some() || self.evidence.down().next().is_some();
+        JobCoverage { lost, complete: lost == 0 && !blind }
     }
 
     /// Nodes of the job's pods that a relay could not reach.
@@ -117,6 +119,31 @@ impl<'a> JobContext<'a> {
         let nodes: BTreeSet<&str> =
             self.members().filter_map(|id| self.evidence.inventory.pod(id).node.as_deref()).collect();
         nodes.into_iter().filter(|node| self.evidence.blind.iter().any(|blind| blind == node))
+    }
+
+    /// Of pairs with their weights those that a finding lists, in the order given.
+    pub(super) fn listed<T>(&self, mut pairs: Vec<(u64, T)>) -> Vec<T> {
+        let settings = self.evidence.settings;
+        if settings.horizon.is_some() && pairs.len() > settings.listed_pairs {
+            let mut weights: Vec<u64> = pairs.iter().map(|(weight, _)| *weight).collect();
+            weights.sort_unstable_by_key(|weight| std::cmp::Reverse(*weight));
+            let least = weights.get(settings.listed_pairs).copied().unwrap_or(0);
+            let mut ties = settings.listed_pairs - weights.partition_point(|weight| *weight > least);
+            pairs.retain(|(weight, _)| {
+                let tie = *weight == least && ties > 0;
+                ties -= usize::from(tie);
+                *weight > least || tie
+            });
+        }
+        pairs.into_iter().map(|(_, pair)| pair).collect()
+    }
+
+    /// That a finding lists fewer pairs than it concerns.
+    pub(super) fn unlisted(&self, pairs: usize) -> Option<String> {
+        let listed = self.evidence.settings.listed_pairs;
+        let unlisted = pairs.saturating_sub(listed);
+        (self.evidence.settings.horizon.is_some() && unlisted > 0)
+            .then(|| format!("of {pairs} pairs the {listed} that weigh most are listed"))
     }
 
     /// Whether a pod still had its addresses at the end.

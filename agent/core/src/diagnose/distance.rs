@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::attribute::Peer;
-use crate::facts::Zone;
 use crate::history::CarriedHistory;
 use crate::inventory::PodId;
 use crate::ledger::traffic::{OneWay, Traffic};
 use crate::ledger::window::{Span, join};
 use crate::ledger::{PairKey, RttSketch};
 use crate::observation::SourceKind;
-use crate::prices::Crossing;
+use crate::prices::{Crossing, crossing};
 use crate::report::{FindingState, PairReport, PortsReport};
 
 use super::context::JobContext;
@@ -26,15 +25,6 @@ pub(super) enum Apart {
     Crossing(Crossing),
     /// The zone of one is not known.
     Unknown,
-}
-
-/// Zones are the same when their names are, and their regions where both tell them.
-fn crossing(a: &Zone, b: &Zone) -> Option<Crossing> {
-    match (&a.region, &b.region) {
-        (Some(a), Some(b)) if a != b => Some(Crossing::Region),
-        _ if a.name != b.name => Some(Crossing::Zone),
-        _ => None,
-    }
 }
 
 pub(super) fn apart(context: &JobContext<'_>, a: PodId, b: PodId) -> Apart {
@@ -124,7 +114,7 @@ pub(super) fn is_crossing(apart: Apart) -> bool {
 
 /// The job's pairs whose connections were seen to carry something.
 fn pairs<'a>(context: &'a JobContext<'_>) -> impl Iterator<Item = (PairKey, &'a CarriedHistory)> {
-    context.pairs.iter().filter_map(|(key, history)| Some((*key, history.carried.as_deref()?)))
+    context.pairs.iter().filter_map(|(key, history)| Some((*key, history.carried.as_ref()?)))
 }
 
 /// Whether what was seen of late is still so: pods that are gone, or long silent, carry nothing any more.
@@ -144,14 +134,23 @@ pub(super) fn state(context: &JobContext<'_>, last: Option<Span>) -> FindingStat
     }
 }
 
-/// The pairs that talk across zones, one entry for each (source pod, destination pod, port class).
-pub(super) fn crossing_pairs(context: &JobContext<'_>) -> Vec<PairReport> {
+/// The pairs that talk across zones, one entry for each (source pod, destination pod, port class), and that there are more.
+pub(super) fn crossing_pairs(context: &JobContext<'_>) -> (Vec<PairReport>, Option<String>) {
+    let crossing = |key: &PairKey| match key.dst {
+        Peer::Member(dst) => is_crossing(apart(context, key.src, dst)),
+        _ => false,
+    };
+    let carried =
+        context.pairs.iter().filter_map(|(key, history)| Some((key, history, history.carried.as_ref()?)));
+    let carried = carried.filter(|(key, _, _)| crossing(key)).filter_map(|(key, history, carried)| {
+        let total = carried.total();
+        total.span.map(|_| (bytes(&total), (key, history, carried)))
+    });
+    let carried: Vec<(u64, _)> = carried.collect();
+    let unlisted = context.unlisted(carried.len());
     let mut reports: Vec<PairReport> = Vec::new();
-    for (key, history) in &context.pairs {
-        let (Some(carried), Peer::Member(dst)) = (history.carried.as_deref(), key.dst) else { continue };
-        if !is_crossing(apart(context, key.src, dst)) || carried.total.span.is_none() {
-            continue;
-        }
+    for (key, history, carried) in context.listed(carried) {
+        let total = carried.total();
         let failing = history.failing();
         let ports = carried.ports();
         let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
@@ -162,16 +161,16 @@ pub(super) fn crossing_pairs(context: &JobContext<'_>) -> Vec<PairReport> {
             protocol: key.protocol.name(),
             port: (fixed && ports.len() == 1).then_some(min),
             ports: PortsReport { class: key.class, min, max, distinct: ports.len() },
-            app: app(&carried.total),
+            app: app(&total),
             attempts: Some(failing.all_denied().attempts.count.saturating_add(failing.refused.count)),
             drops: Some(failing.all_denied().drops),
-            bytes: Some(bytes(&carried.total)),
-            rtt_ms_p50: carried.total.rtt.quantile(500).map(milliseconds),
+            bytes: Some(bytes(&total)),
+            rtt_ms_p50: total.rtt.quantile(500).map(milliseconds),
             direction: None,
         });
     }
     reports.sort_by(|a, b| (&a.src, &a.dst, a.ports.class).cmp(&(&b.src, &b.dst, b.ports.class)));
-    reports
+    (reports, unlisted)
 }
 
 /// Bytes carried, both ways.
@@ -186,7 +185,7 @@ pub(super) fn app(traffic: &Traffic) -> &'static str {
 
 /// Whether the kernel told what happens at a pod's node.
 pub(super) fn measured(context: &JobContext<'_>, pod: PodId) -> bool {
-    let observer = context.observer_of(pod).and_then(|id| context.evidence.history.observers.get(&id));
+    let observer = context.observer_of(pod).map(|id| context.evidence.history.observer(id));
     observer.is_some_and(|observer| observer.sources.contains(&SourceKind::Ebpf))
 }
 

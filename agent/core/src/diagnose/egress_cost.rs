@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::history::CarriedHistory;
 use crate::inventory::PodId;
-use crate::prices::{Crossing, Prices, provider};
+use crate::prices::Crossing;
 use crate::report::{Cause, CauseKind, CostReport, FindingReport, FindingState, PriceReport, Symptom};
 
 use super::context::JobContext;
@@ -34,13 +35,7 @@ struct Bill<'a> {
 /// Both ends at one provider: that one's prices hold. Between two providers nobody knows.
 fn provider_of<'a>(context: &JobContext<'a>, src: PodId, dst: PodId) -> Option<&'a str> {
     let inventory = context.evidence.inventory;
-    let of = |pod: PodId| provider(inventory.node_of(pod)?.provider_id.as_deref()?);
-    of(src).filter(|provider| of(dst) == Some(*provider))
-}
-
-#[allow(clippy::cast_precision_loss)] // dollars are told to the hundredth of a cent
-fn dollars(prices: &Prices, provider: Option<&str>, crossing: Crossing, bytes: u64) -> Option<f64> {
-    Some(prices.of(provider?, crossing)?.usd_per_gb * (bytes as f64 / 1e9))
+    inventory.provider_of(src).filter(|provider| inventory.provider_of(dst) == Some(*provider))
 }
 
 impl<'a> Bill<'a> {
@@ -53,9 +48,13 @@ impl<'a> Bill<'a> {
             }
         }
         let prices = &context.evidence.settings.prices;
-        let parts = sums.into_iter().filter(|(_, bytes)| *bytes > 0).map(|((provider, crossing), bytes)| {
-            Part { provider, crossing, bytes, usd: dollars(prices, provider, crossing, bytes) }
-        });
+        let parts =
+            sums.into_iter().filter(|(_, bytes)| *bytes > 0).map(|((provider, crossing), bytes)| Part {
+                provider,
+                crossing,
+                bytes,
+                usd: provider.and_then(|of| prices.dollars(of, crossing, bytes)),
+            });
         let across = carriage.across();
         let time = across.span.map_or(Duration::ZERO, |span| span.last.since(span.first)).max(SHORTEST);
         Self { parts: parts.collect(), across, hours: time.as_secs_f64() / 3600.0 }
@@ -86,7 +85,7 @@ impl<'a> Bill<'a> {
 #[allow(clippy::cast_precision_loss)] // a threshold
 pub(super) fn finding(context: &JobContext<'_>) -> Option<FindingReport> {
     let settings = context.evidence.settings;
-    let carriage = Carriage::of(context, &|carried| carried.total.clone());
+    let carriage = Carriage::of(context, &CarriedHistory::total);
     let bill = Bill::of(context, &carriage);
     let dear = bill.usd().is_some_and(|usd| usd > 0.0 && usd / bill.hours >= settings.egress_usd_per_hour);
     let unpriced = bill.unpriced();
@@ -94,8 +93,8 @@ pub(super) fn finding(context: &JobContext<'_>) -> Option<FindingReport> {
     if !dear && !many {
         return None;
     }
-    let since = context.now().minus(settings.recent);
-    let recent = Carriage::of(context, &|carried| carried.since(since));
+    let (since, half) = (context.now().minus(settings.recent), context.evidence.history.half);
+    let recent = Carriage::of(context, &|carried| carried.since(since, half));
     let moved = recent.across().bytes == 0 && recent.all().bytes >= settings.latency_bytes.max(1);
     let state = if moved { FindingState::Recovered } else { state(context, bill.across.span) };
     Some(report(context, &carriage, &bill, state))
@@ -113,6 +112,7 @@ fn report(
         usd_per_hour: bill.usd().map(|usd| rounded(usd / bill.hours)),
         price: bill.main().and_then(|part| price(context, part)),
     };
+    let (pairs, unlisted) = crossing_pairs(context);
     FindingReport {
         symptom: Symptom::EgressCost,
         state,
@@ -120,8 +120,8 @@ fn report(
         last_seen: bill.across.span.map(|span| span.last),
         summary: summary(context, carriage, &cost),
         cause: Cause { kind: CauseKind::Placement, reason: None, policies: Vec::new() },
-        pairs: crossing_pairs(context),
-        evidence: evidence(context, carriage, bill, &cost),
+        pairs,
+        evidence: evidence(context, carriage, bill, &cost).into_iter().chain(unlisted).collect(),
         remedies: mend::remedies(context, Symptom::EgressCost, state, CauseKind::Placement, &[]),
         rtt: None,
         cost: Some(cost),

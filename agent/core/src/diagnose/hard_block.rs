@@ -115,7 +115,7 @@ fn failing(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> Op
     let mut ports = Vec::new();
     for (port, history) in involved {
         streak.add(&history.streak);
-        ports.push(*port);
+        ports.push(port);
     }
     let last = streak.span(blocked)?.last;
     let sibling_ok = key.class == PortClass::Ephemeral
@@ -127,8 +127,8 @@ fn failing(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> Op
 
 /// The last block of any port that ended in success.
 fn recovered(key: &PairKey, history: &PairHistory) -> Option<Trouble> {
-    let of_port = |(port, history): (&u16, &crate::history::PortHistory)| {
-        history.recovery.as_ref().map(|recovery| (*port, recovery.clone()))
+    let of_port = |(port, history): (u16, &crate::history::PortHistory)| {
+        history.recovery.as_ref().map(|recovery| (port, recovery.clone()))
     };
     let recoveries: Vec<_> = history.ports.iter().filter_map(of_port).collect();
     let blocked = recoveries.iter().map(|(_, r)| r.blocked).min()?;
@@ -168,8 +168,12 @@ fn finding(
         last_seen: span.map(|s| s.last),
         summary: sentence::summary(context, cause, state, troubles),
         cause: Cause { kind: cause, reason: reason(troubles), policies: blamed.into_iter().collect() },
-        pairs: pairs(context, troubles),
-        evidence: evidence(context, state, troubles).into_iter().chain(notes).collect(),
+        pairs: pairs(context, &context.listed(troubles.iter().map(|t| (t.failed(), t)).collect())),
+        evidence: evidence(context, state, troubles)
+            .into_iter()
+            .chain(context.unlisted(troubles.len()))
+            .chain(notes)
+            .collect(),
         remedies: mend::remedies(context, Symptom::HardBlock, state, cause, troubles),
         rtt: None,
         cost: None,
@@ -186,7 +190,7 @@ fn reason(troubles: &[Trouble]) -> Option<String> {
 }
 
 /// One entry for each (source pod, destination pod, port class), whatever the protocols and ports.
-fn pairs(context: &JobContext<'_>, troubles: &[Trouble]) -> Vec<PairReport> {
+fn pairs(context: &JobContext<'_>, troubles: &[&Trouble]) -> Vec<PairReport> {
     let mut of_ends: BTreeMap<_, Vec<&Trouble>> = BTreeMap::new();
     for trouble in troubles {
         let ends = (context.end(trouble.key.src), context.peer(trouble.key.dst), trouble.key.class);
@@ -234,8 +238,8 @@ fn carried(context: &JobContext<'_>, of: &[&Trouble]) -> Option<Traffic> {
     for trouble in of {
         let place = context.pairs.binary_search_by_key(&trouble.key, |(key, _)| *key).ok();
         let history = place.and_then(|place| context.pairs.get(place));
-        if let Some(carried) = history.and_then(|(_, history)| history.carried.as_deref()) {
-            traffic.add(&carried.total);
+        if let Some(carried) = history.and_then(|(_, history)| history.carried.as_ref()) {
+            traffic.add(&carried.total());
         }
     }
     measured.then_some(traffic)
@@ -252,8 +256,10 @@ fn success(context: &JobContext<'_>, state: FindingState, troubles: &[Trouble]) 
         let pairs = context.pairs.iter().filter(|(key, _)| related(key));
         pairs.filter_map(|(_, history)| history.answered.span).map(|span| span.last).max()
     };
-    let same = last_ok(&|key| troubles.iter().any(|t| t.key == *key));
-    let ends = last_ok(&|key| troubles.iter().any(|t| (t.key.src, t.key.dst) == (key.src, key.dst)));
+    let keys: BTreeSet<PairKey> = troubles.iter().map(|t| t.key).collect();
+    let ends: BTreeSet<_> = troubles.iter().map(|t| (t.key.src, t.key.dst)).collect();
+    let same = last_ok(&|key| keys.contains(key));
+    let ends = last_ok(&|key| ends.contains(&(key.src, key.dst)));
     match (same, ends) {
         (Some(ok), _) => format!("the last success between these pods on such ports was at {ok}"),
         (None, Some(ok)) => format!("other ports between these pods connect, last at {ok}"),

@@ -24,6 +24,18 @@ pub(super) fn unknowns(context: &JobContext<'_>, worst: Option<JobVerdict>) -> V
         unknowns
             .push(format!("node {node} could not be reached by the relay: what happens there is not seen"));
     }
+    for (source, since) in context.evidence.down() {
+        unknowns.push(format!(
+            "the {} source is down since {since}: what it alone sees is not seen",
+            source.as_str()
+        ));
+    }
+    if context.evidence.inventory.is_partial(context.index) {
+        let known = context.members().count();
+        unknowns.push(format!(
+            "only {known} members of this job are known here: what the others see is not seen"
+        ));
+    }
     if worst != Some(JobVerdict::HardBlock) {
         unknowns.extend(unseen(context));
         unknowns.extend(untried::closed(context));

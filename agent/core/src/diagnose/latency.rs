@@ -104,7 +104,8 @@ fn slow(context: &JobContext<'_>, across: Duration, baseline: &Baseline) -> bool
 /// Judged over everything, and over the last while: what is so now decides, where enough was measured.
 fn both(context: &JobContext<'_>) -> (Judged, Judged) {
     let since = context.now().minus(context.evidence.settings.recent);
-    (judge(context, &|carried| carried.total.clone()), judge(context, &|carried| carried.since(since)))
+    let half = context.evidence.history.half;
+    (judge(context, &CarriedHistory::total), judge(context, &|carried| carried.since(since, half)))
 }
 
 /// The finding, if distance costs the job time.
@@ -144,6 +145,7 @@ fn report(context: &JobContext<'_>, judged: &Judged, state: FindingState) -> Fin
         cross_zone_ms_p99: quantile(&judged.across.rtt, 990),
         crossing_bytes_ratio: Some(ratio(judged.across.bytes, whole)),
     };
+    let (pairs, unlisted) = crossing_pairs(context);
     FindingReport {
         symptom: Symptom::CrossZoneLatency,
         state,
@@ -151,8 +153,8 @@ fn report(context: &JobContext<'_>, judged: &Judged, state: FindingState) -> Fin
         last_seen: judged.across.span.map(|span| span.last),
         summary: summary(context, &rtt, state),
         cause: Cause { kind: CauseKind::Placement, reason: None, policies: Vec::new() },
-        pairs: crossing_pairs(context),
-        evidence: evidence(context, judged, &rtt, state),
+        pairs,
+        evidence: evidence(context, judged, &rtt, state).into_iter().chain(unlisted).collect(),
         remedies: mend::remedies(context, Symptom::CrossZoneLatency, state, CauseKind::Placement, &[]),
         rtt: Some(rtt),
         cost: None,
@@ -167,7 +169,7 @@ pub(super) fn who_crosses(context: &JobContext<'_>, carriage: &Carriage) -> BTre
 }
 
 fn summary(context: &JobContext<'_>, rtt: &RttReport, state: FindingState) -> String {
-    let pods = who_crosses(context, &Carriage::of(context, &|carried| carried.total.clone()));
+    let pods = who_crosses(context, &Carriage::of(context, &CarriedHistory::total));
     let pods = sentence::ends(context, &pods);
     let across = rtt.cross_zone_ms_p50.unwrap_or(0.0);
     let share = 100.0 * rtt.crossing_bytes_ratio.unwrap_or(0.0);

@@ -15,16 +15,21 @@ mod untried;
 mod would_block;
 mod zone_label;
 
+use std::collections::BTreeMap;
+
 use crate::gpu::{Readings, prevailing};
-use crate::history::History;
+use crate::history::{History, PairHistory, Stories};
 use crate::inventory::{Inventory, JobIndex, PodId};
-use crate::ledger::{Observers, Totals};
+use crate::ledger::{Observers, PairKey, Totals};
+use crate::observation::{Capabilities, SourceKind};
+use crate::pipeline::SourceState;
 use crate::policy::PolicySet;
 use crate::report::{
     Coverage, FindingReport, FindingState, GpuReport, GpuState, JobReport, JobVerdict, MemberReport, Report,
     ReportWindow, Severity, Symptom,
 };
 use crate::settings::Settings;
+use crate::time::Timestamp;
 
 use context::JobContext;
 
@@ -34,8 +39,10 @@ pub struct Evidence<'a> {
     pub inventory: &'a Inventory,
     /// The network policies.
     pub policies: &'a PolicySet,
-    /// The story of all pairs.
+    /// The story of all pairs, or of those of which more is told than `closed` does.
     pub history: &'a History,
+    /// The stories of the others.
+    pub closed: Option<&'a Stories>,
     /// The nodes that reported.
     pub observers: &'a Observers,
     /// What became of everything that entered.
@@ -44,15 +51,54 @@ pub struct Evidence<'a> {
     pub readings: &'a Readings,
     /// Nodes a relay could not reach.
     pub blind: &'a [String],
+    /// Whether each kind of source is up, where somebody told.
+    pub sources: &'a BTreeMap<SourceKind, SourceState>,
+    /// The time, where it passes by a clock and not by events alone.
+    pub passed: Option<Timestamp>,
     /// Thresholds.
     pub settings: &'a Settings,
+}
+
+impl<'a> Evidence<'a> {
+    /// The "now" of the report: the last event of all, or what a clock says.
+    pub(crate) fn now(&self) -> Option<Timestamp> {
+        self.history.span.map(|span| span.last).max(self.passed)
+    }
+
+    /// The pairs in which a pod calls, sorted.
+    fn pairs_of(&self, src: PodId) -> Vec<(PairKey, &'a PairHistory)> {
+        let mut pairs: Vec<_> = self.history.pairs.of(src).collect();
+        if let Some(closed) = self.closed {
+            if pairs.is_empty() {
+                return closed.of(src).collect();
+            }
+            pairs.extend(closed.of(src).filter(|(key, _)| self.history.pairs.get(key).is_none()));
+            pairs.sort_unstable_by_key(|(key, _)| *key);
+        }
+        pairs
+    }
+
+    /// Sources that are down, and since when.
+    fn down(&self) -> impl Iterator<Item = (SourceKind, Timestamp)> {
+        self.sources.iter().filter(|(_, state)| !state.up).map(|(source, state)| (*source, state.since))
+    }
+
+    /// What the sources that are up, or told something, can see together.
+    fn capabilities(&self) -> Capabilities {
+        let up = self.sources.iter().filter(|(_, state)| state.up).map(|(source, _)| source.capabilities());
+        up.fold(self.history.capabilities(), Capabilities::union)
+    }
 }
 
 /// Makes the report.
 #[must_use]
 pub fn diagnose(evidence: &Evidence<'_>) -> Report {
-    let jobs = evidence.inventory.jobs().filter(|(_, job)| job.members.len() > 1);
-    let mut jobs: Vec<JobReport> = jobs.map(|(index, _)| job_report(evidence, index)).collect();
+    let jobs = evidence.inventory.jobs().filter(|(index, _)| evidence.inventory.has_company(*index));
+    report_of(evidence, jobs.map(|(index, _)| job_report(evidence, index)).collect())
+}
+
+/// Makes the report of jobs that are judged.
+pub(crate) fn report_of(evidence: &Evidence<'_>, mut jobs: Vec<JobReport>) -> Report {
     jobs.sort_by(|a, b| {
         (&a.namespace, &a.kind, &a.name, &a.uid).cmp(&(&b.namespace, &b.kind, &b.name, &b.uid))
     });
@@ -69,10 +115,10 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Report {
 fn coverage(evidence: &Evidence<'_>) -> Coverage {
     let totals = evidence.totals;
     let history = evidence.history;
-    let lost = history.observers.values().fold(0_u64, |sum, o| sum.saturating_add(o.lost));
+    let lost = history.observers().fold(0_u64, |sum, (_, o)| sum.saturating_add(o.lost));
     Coverage {
-        sources: history.sources.iter().map(|s| s.as_str()).collect(),
-        capabilities: history.capabilities(),
+        sources: history.sources().iter().map(|s| s.as_str()).collect(),
+        capabilities: evidence.capabilities(),
         received: totals.received,
         attributed: totals.attributed,
         not_a_job: totals.not_a_job,
@@ -80,7 +126,11 @@ fn coverage(evidence: &Evidence<'_>) -> Coverage {
         late: totals.late,
         duplicate: totals.duplicate,
         lost,
-        complete: lost == 0 && totals.late == 0 && totals.overflow == 0 && evidence.blind.is_empty(),
+        complete: lost == 0
+            && totals.late == 0
+            && totals.overflow == 0
+            && evidence.blind.is_empty()
+            && evidence.down().next().is_none(),
         unresolved: totals.unresolved,
         ambiguous: totals.ambiguous,
         far_future: totals.far_future,
@@ -88,7 +138,8 @@ fn coverage(evidence: &Evidence<'_>) -> Coverage {
     }
 }
 
-fn job_report(evidence: &Evidence<'_>, index: JobIndex) -> JobReport {
+/// Judges a job.
+pub(crate) fn job_report(evidence: &Evidence<'_>, index: JobIndex) -> JobReport {
     let context = JobContext::new(evidence, index);
     let mut findings = hard_block::findings(&context);
     findings.extend(would_block::findings(&context));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::history::{Blocked, PairHistory, Streak};
 use crate::inventory::PodId;
-use crate::ledger::window::join;
+use crate::ledger::window::{Denied, join};
 use crate::ledger::{PairKey, PortClass};
 use crate::report::{
     Cause, CauseKind, FindingReport, FindingState, PairReport, PolicyBlame, PortsReport, Symptom,
@@ -16,12 +16,12 @@ use super::hard_block::Trouble;
 use super::{attribution, sentence};
 
 pub(super) fn findings(context: &JobContext<'_>) -> Option<FindingReport> {
-    let audited = context.pairs.iter().filter(|(_, history)| history.audited.attempts.span.is_some());
+    let audited = context.pairs.iter().filter(|(_, history)| history.audited.is_some());
     let audited: Vec<(PairKey, &PairHistory)> = audited.copied().collect();
-    let span = audited.iter().map(|(_, history)| history.audited.attempts.span).fold(None, join)?;
+    let span = tallies(&audited).map(|denied| denied.attempts.span).fold(None, join)?;
     let sources: BTreeSet<PodId> = audited.iter().map(|(key, _)| key.src).collect();
-    let attempts: u64 = audited.iter().map(|(_, history)| history.audited.attempts.count).sum();
-    let reasons = audited.iter().flat_map(|(_, history)| history.audited.reasons.keys());
+    let attempts: u64 = tallies(&audited).map(|denied| denied.attempts.count).sum();
+    let reasons = tallies(&audited).flat_map(|denied| denied.reasons.keys());
     let reason = reasons.max().map(ToString::to_string);
     let quiet = context.now().since(span.last) >= context.evidence.settings.quiet;
     Some(FindingReport {
@@ -34,12 +34,22 @@ pub(super) fn findings(context: &JobContext<'_>) -> Option<FindingReport> {
             sentence::ends(context, &sources)
         ),
         cause: Cause { kind: CauseKind::Policy, reason, policies: policies(context, &audited) },
-        pairs: audited.iter().map(|(key, history)| pair(context, key, history)).collect(),
+        pairs: listed(context, &audited),
         evidence: vec![format!("{attempts} connection attempts would have been dropped")],
         remedies: Vec::new(),
         rtt: None,
         cost: None,
     })
+}
+
+fn tallies<'a>(audited: &'a [(PairKey, &'a PairHistory)]) -> impl Iterator<Item = &'a Denied> {
+    audited.iter().filter_map(|(_, history)| history.audited.as_deref())
+}
+
+fn listed(context: &JobContext<'_>, audited: &[(PairKey, &PairHistory)]) -> Vec<PairReport> {
+    let weight = |history: &PairHistory| history.audited.as_ref().map_or(0, |audited| audited.attempts.count);
+    let weighed = audited.iter().map(|(key, history)| (weight(history), (key, *history))).collect();
+    context.listed(weighed).into_iter().map(|(key, history)| pair(context, key, history)).collect()
 }
 
 /// The policies that would close the way. An audited packet passes, so that there is no drop to explain: what counts
@@ -54,17 +64,17 @@ fn policies(context: &JobContext<'_>, audited: &[(PairKey, &PairHistory)]) -> Ve
 fn would_be(key: &PairKey, history: &PairHistory) -> Option<Trouble> {
     Some(Trouble {
         key: *key,
-        ports: history.ports.keys().copied().collect(),
+        ports: history.ports.keys().collect(),
         streak: Streak::default(),
         blocked: Blocked::Unanswered,
         state: FindingState::Active,
-        span: history.audited.attempts.span?,
+        span: history.audited.as_ref()?.attempts.span?,
         recovered: None,
     })
 }
 
 fn pair(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> PairReport {
-    let ports: Vec<u16> = history.ports.keys().copied().collect();
+    let ports: Vec<u16> = history.ports.keys().collect();
     let (min, max) = (ports.first().copied().unwrap_or(0), ports.last().copied().unwrap_or(0));
     PairReport {
         src: context.end(key.src),
@@ -73,7 +83,7 @@ fn pair(context: &JobContext<'_>, key: &PairKey, history: &PairHistory) -> PairR
         port: (key.class == PortClass::Fixed && ports.len() == 1).then_some(min),
         ports: PortsReport { class: key.class, min, max, distinct: ports.len() },
         app: "unknown",
-        attempts: Some(history.audited.attempts.count),
+        attempts: history.audited.as_ref().map(|audited| audited.attempts.count),
         drops: None,
         bytes: None,
         rtt_ms_p50: None,

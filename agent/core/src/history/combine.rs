@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::attribute::Peer;
 use crate::inventory::PodId;
-use crate::ledger::window::{Denied, Failures, PairWindow, PortWindow, Span, Tally, WindowKey, join};
+use crate::ledger::window::{Denied, Failures, PortWindow, Span, Tally, WindowKey, join};
 use crate::ledger::{ObserverId, PairKey};
 use crate::observation::{Direction, SourceKind};
 
@@ -63,7 +63,7 @@ type View<'a, T> = (WindowKey, &'a T);
 /// The looks at each port, combined.
 pub(super) fn by_port(
     key: &PairKey,
-    views: &[View<'_, PairWindow>],
+    views: &super::Views<'_>,
     node_of: &dyn Fn(PodId) -> Option<ObserverId>,
 ) -> BTreeMap<u16, PortGroup> {
     let mut ports: BTreeMap<u16, Vec<View<'_, PortWindow>>> = BTreeMap::new();

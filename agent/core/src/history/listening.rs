@@ -25,7 +25,7 @@ pub(super) fn name(
     let mut named = Vec::new();
     for (key, window) in group {
         let mut of_window: BTreeMap<PairKey, PairWindow> = BTreeMap::new();
-        for (pair, seen) in window.pairs.iter().filter(|(pair, _)| may_be_named(pair)) {
+        for (pair, seen) in window.pairs.loud().filter(|(pair, _)| may_be_named(pair)) {
             let meant = |port: u16| meant(pair, port, key, listeners, cluster);
             for (port, seen) in &seen.ports {
                 let Some(meant) = meant(*port) else { continue };

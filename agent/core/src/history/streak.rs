@@ -30,7 +30,7 @@ pub struct Streak {
     /// Answered with a reset.
     pub refused: Tally,
     /// Handshakes begun, by observer. Never joined over observers: their clocks differ by more than a grace.
-    opened: BTreeMap<ObserverId, Tally>,
+    pub(super) opened: BTreeMap<ObserverId, Tally>,
 }
 
 impl Streak {
@@ -38,6 +38,13 @@ impl Streak {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.denied.is_empty() && self.refused.span.is_none() && self.opened_span().is_none()
+    }
+
+    /// When anything failed last, or was tried.
+    pub(super) fn last(&self) -> Option<Timestamp> {
+        let denied = self.denied.values().filter_map(|denied| denied.attempts.span);
+        let opened = self.opened.values().filter_map(|opened| opened.span);
+        denied.chain(opened).chain(self.refused.span).map(|span| span.last).max()
     }
 
     pub(super) fn absorb(&mut self, group: &PortGroup) {

@@ -47,7 +47,7 @@ fn story_of(events: &[(u64, char)], reason: DropReason) -> PortHistory {
         let at = WindowKey { start: second(start), observer: ObserverId(1), source: SourceKind::Hubble };
         history.add(&[(at, &window)], &settings(), CLUSTER);
     }
-    history.pairs[&key].ports.get(&9999).cloned().unwrap_or_default()
+    history.pairs[&key].ports.get(9999).cloned().unwrap_or_default()
 }
 
 fn enter(port: &mut PortWindow, at: Timestamp, what: char, reason: DropReason) {

@@ -78,7 +78,17 @@ fn says(object: &Object) -> [Option<&serde_json::Value>; 2] {
 
 impl Former {
     /// Takes note of what `next` no longer has of `before`, noticed at `now`.
-    pub(super) fn note(&mut self, before: &[Object], next: &[Object], now: Option<Timestamp>) {
+    /// What was over before `since` is forgotten.
+    pub(super) fn note(
+        &mut self,
+        before: &[Object],
+        next: &[Object],
+        now: Option<Timestamp>,
+        since: Option<Timestamp>,
+    ) {
+        if let Some(since) = since {
+            self.policies.retain(|policy| policy.until >= since);
+        }
         let current: FastMap<Identity, &Object> =
             next.iter().filter(|object| is_policy(object)).map(|object| (identity(object), object)).collect();
         for policy in before.iter().filter(|object| is_policy(object)) {

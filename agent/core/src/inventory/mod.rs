@@ -8,16 +8,17 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::facts::{Namespace, Node, Pod, Service, Zone};
-use crate::membership::{Grouping, Job, Jobs, Member};
+use crate::membership::{Grouping, Job, JobId, Jobs, Member};
 use crate::object::{Object, ObjectKey};
+use crate::prices::provider;
 use crate::time::Timestamp;
 
 pub use former::{PolicyChanges, PolicyEpoch, is_policy};
-pub use renew::JobNumbers;
+pub use renew::{JobNumbers, Renewal};
 pub use resolve::{EPHEMERAL_PORTS, Endpoint, PairOfPods};
 
 /// A hash map with a fast hash; never iterated for output.
@@ -48,10 +49,20 @@ pub enum Oddity {
     },
 }
 
+/// What a snapshot is made of.
+struct Snapshot {
+    pods: Vec<Pod>,
+    pod_objects: Vec<Option<Object>>,
+    objects: Vec<Object>,
+    oddities: Vec<Oddity>,
+}
+
 /// An immutable snapshot of the cluster.
 #[derive(Default)]
 pub struct Inventory {
     pods: Vec<Pod>,
+    /// What each pod was read from; `None`: it is forgotten.
+    pod_objects: Vec<Option<Object>>,
     nodes: BTreeMap<String, Node>,
     namespaces: BTreeMap<String, Namespace>,
     services: Vec<Service>,
@@ -66,9 +77,17 @@ pub struct Inventory {
     node_by_ip: FastMap<IpAddr, Box<str>>,
     service_by_ip: FastMap<IpAddr, usize>,
     api_servers: Vec<IpAddr>,
+    /// Objects other than pods that the cluster no longer has, and since when.
+    missed: FastMap<renew::Identity, Timestamp>,
     /// By UID: pods that the cluster no longer has, and until when they may have held their addresses.
-    gone: FastMap<Box<str>, Timestamp>,
+    gone: FastMap<Box<str>, renew::Gone>,
     former: former::Former,
+    /// Jobs of which only some members are among the objects, as they were named ...
+    partial: BTreeSet<JobId>,
+    /// ... and by number; empty when there are none.
+    partly: Vec<bool>,
+    /// Pods that the cluster no longer has, and of which it was told exactly when they ended.
+    ended: BTreeSet<PodId>,
     /// By pod: ports that are a rendezvous although they lie in the ephemeral range.
     rendezvous: FastMap<PodId, Vec<u16>>,
 }
@@ -79,7 +98,13 @@ impl Inventory {
     #[must_use]
     pub fn new(objects: Vec<Object>, grouping: &Grouping) -> Self {
         let (objects, oddities) = distinct(objects);
-        let pods: Vec<Pod> = objects.iter().filter_map(Pod::from_object).collect();
+        let read = objects.iter().filter_map(|object| Some((pod_of(object)?, Some(object.clone()))));
+        let (pods, pod_objects) = read.unzip();
+        Self::build(Snapshot { pods, pod_objects, objects, oddities }, grouping)
+    }
+
+    fn build(snapshot: Snapshot, grouping: &Grouping) -> Self {
+        let Snapshot { pods, pod_objects, objects, oddities } = snapshot;
         let mut inventory = Self {
             jobs: Jobs::resolve(&pods, &objects, grouping),
             grouping: grouping.clone(),
@@ -92,6 +117,7 @@ impl Inventory {
             services: objects.iter().filter_map(Service::from_object).collect(),
             api_servers: api_server_addresses(&objects),
             pods,
+            pod_objects,
             objects,
             oddities,
             ..Self::default()
@@ -101,7 +127,7 @@ impl Inventory {
     }
 
     fn index(&mut self) {
-        for (id, pod) in (0..).map(PodId).zip(&self.pods) {
+        for (id, pod) in (0..).map(PodId).zip(&self.pods).filter(|(_, pod)| !pod.name.is_empty()) {
             let of_namespace = self.by_name.entry(pod.namespace.as_str().into()).or_default();
             of_namespace.entry(pod.name.as_str().into()).or_default().push(id);
             if let Some(uid) = &pod.uid {
@@ -213,7 +239,39 @@ impl Inventory {
     pub fn job_of(&self, pod: PodId) -> Option<(JobIndex, &Member)> {
         let (index, member) = self.jobs.of_pod(pod.0 as usize)?;
         let job = JobIndex(u32::try_from(index).ok()?);
-        (self.job(job).members.len() > 1).then_some((job, member))
+        self.has_company(job).then_some((job, member))
+    }
+
+    /// Whether a job has somebody to talk to, known or not.
+    #[must_use]
+    pub fn has_company(&self, job: JobIndex) -> bool {
+        self.job(job).members.len() > 1 || self.is_partial(job)
+    }
+
+    /// Says of which jobs only some members are among the objects, in place of what was said before.
+    pub fn set_partial(&mut self, jobs: BTreeSet<JobId>) {
+        let same = |known: &JobId, id: &JobId| {
+            (&known.namespace, &known.kind, &known.name) == (&id.namespace, &id.kind, &id.name)
+                && (known.uid.is_none() || id.uid.is_none() || known.uid == id.uid)
+        };
+        self.partly = if jobs.is_empty() {
+            Vec::new()
+        } else {
+            self.jobs.jobs.iter().map(|job| jobs.iter().any(|known| same(known, &job.id))).collect()
+        };
+        self.partial = jobs;
+    }
+
+    /// Whether only some members of this job are among the objects.
+    #[must_use]
+    pub fn is_partial(&self, job: JobIndex) -> bool {
+        self.partly.get(job.0 as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether there is any such job.
+    #[must_use]
+    pub fn any_partial(&self) -> bool {
+        self.partly.contains(&true)
     }
 
     /// The object a user edits to change this pod; without any owner it is the pod itself.
@@ -226,6 +284,24 @@ impl Inventory {
     #[must_use]
     pub fn zone_of(&self, pod: PodId) -> Option<&Zone> {
         self.node_of(pod)?.zone.as_ref()
+    }
+
+    /// The zone of the node with this address; `None` when unknown.
+    #[must_use]
+    pub fn zone_at(&self, ip: IpAddr) -> Option<&Zone> {
+        self.nodes.get(self.node_by_ip.get(&ip)?.as_ref())?.zone.as_ref()
+    }
+
+    /// The provider of a pod's node, as prices know it; `None` when unknown.
+    #[must_use]
+    pub fn provider_of(&self, pod: PodId) -> Option<&str> {
+        provider(self.node_of(pod)?.provider_id.as_deref()?)
+    }
+
+    /// Whether there is a node of this name, or a pod on one.
+    #[must_use]
+    pub fn knows_node(&self, name: &str) -> bool {
+        self.nodes.contains_key(name) || self.pods.iter().any(|pod| pod.node.as_deref() == Some(name))
     }
 
     /// The node a pod runs on; `None` when unknown.
@@ -248,40 +324,53 @@ pub fn node_name(observer: &str) -> &str {
     observer.rsplit('/').next().unwrap_or(observer)
 }
 
+/// Reads a pod. Its object is not looked into again: the tree of one that is kept as text is let go.
+fn pod_of(object: &Object) -> Option<Pod> {
+    if object.kind() == "Pod" { Pod::from_object(&object.apart()) } else { None }
+}
+
 fn distinct(objects: Vec<Object>) -> (Vec<Object>, Vec<Oddity>) {
-    let mut place: FastMap<(ObjectKey, String, String), usize> = FastMap::default();
-    let mut first_with_uid: FastMap<String, ObjectKey> = FastMap::default();
+    type Name<'a> = (&'a str, Option<&'a str>, &'a str);
+    let mut places: Vec<Option<usize>> = Vec::with_capacity(objects.len());
     let mut oddities = Vec::new();
-    let mut kept: Vec<Object> = Vec::with_capacity(objects.len());
-    for object in objects {
-        let key = object.key();
-        let uid = object.uid().unwrap_or_default().to_owned();
-        if !uid.is_empty() {
-            match first_with_uid.get(&uid) {
-                Some(first) if *first != key => {
+    let mut kept = 0;
+    {
+        let mut place: FastMap<(Name<'_>, &str, &str), usize> = FastMap::default();
+        let mut first_with_uid: FastMap<&str, &Object> = FastMap::default();
+        for (index, object) in objects.iter().enumerate() {
+            let name = (object.kind(), object.namespace(), object.name());
+            let uid = object.uid().unwrap_or_default();
+            if !uid.is_empty() {
+                let first = first_with_uid.entry(uid).or_insert(object);
+                if (first.kind(), first.namespace(), first.name()) != name {
                     oddities.push(Oddity::SharedUid {
-                        uid: uid.clone(),
-                        first: first.clone(),
-                        second: key.clone(),
+                        uid: uid.to_owned(),
+                        first: first.key(),
+                        second: object.key(),
                     });
                 }
-                Some(_) => {}
-                None => {
-                    first_with_uid.insert(uid.clone(), key.clone());
-                }
             }
-        }
-        // Only pods live several lives under one name; of anything else the last one read is the current one.
-        let incarnation = if key.kind == "Pod" { uid } else { String::new() };
-        match place.entry((key, object.group().to_owned(), incarnation)) {
-            std::collections::hash_map::Entry::Occupied(at) => kept[*at.get()] = object,
-            std::collections::hash_map::Entry::Vacant(at) => {
-                at.insert(kept.len());
-                kept.push(object);
+            // Only pods live several lives under one name; of anything else the last one read is the current one.
+            let incarnation = if name.0 == "Pod" { uid } else { "" };
+            // Where it stands: in the place of the first of its name.
+            let known = place.insert((name, object.group(), incarnation), index);
+            places.push(None);
+            let stands = known.and_then(|known| places.get_mut(known)?.take()).unwrap_or_else(|| {
+                kept += 1;
+                kept - 1
+            });
+            if let Some(own) = places.last_mut() {
+                *own = Some(stands);
             }
         }
     }
-    (kept, oddities)
+    let mut standing: Vec<Option<Object>> = vec![None; kept];
+    for (object, place) in objects.into_iter().zip(places) {
+        if let Some(free) = place.and_then(|place| standing.get_mut(place)) {
+            *free = Some(object);
+        }
+    }
+    (standing.into_iter().flatten().collect(), oddities)
 }
 
 /// Ports in the ephemeral range that are declared, served or named by the job's environment. One list a pod that
@@ -318,7 +407,8 @@ fn rendezvous(pods: &[Pod], services: &[Service], by_name: &PodsByName) -> FastM
 /// Where the API server listens: the `kubernetes` service of the default namespace and its endpoints.
 fn api_server_addresses(objects: &[Object]) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
-    for object in objects.iter().filter(|o| o.namespace() == Some("default")) {
+    let told = |o: &&Object| matches!(o.kind(), "Service" | "EndpointSlice" | "Endpoints");
+    for object in objects.iter().filter(told).filter(|o| o.namespace() == Some("default")) {
         let of_slice = object.labels().get("kubernetes.io/service-name").is_some_and(|s| s == "kubernetes");
         match object.kind() {
             "Service" if object.name() == "kubernetes" => {

@@ -55,7 +55,9 @@ pub enum PairOfPods {
 impl Inventory {
     pub(super) fn nearest(&self, candidates: &[PodId], at: Timestamp) -> Option<PodId> {
         let lease = |id: &PodId| self.pod(*id).lease;
-        let holder = candidates.iter().filter(|id| lease(id).holds(at)).max_by_key(|id| lease(id).from);
+        // A start is told to the second: where somebody is known to have held it still, the next one's was later.
+        let rank = |id: &&PodId| (self.ended.contains(id), lease(id).from);
+        let holder = candidates.iter().filter(|id| lease(id).holds(at)).max_by_key(rank);
         let near = || {
             let close = candidates.iter().filter(|id| lease(id).distance(at) <= LEASE_TOLERANCE);
             close.min_by_key(|id| lease(id).distance(at))

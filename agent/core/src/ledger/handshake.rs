@@ -21,8 +21,8 @@ struct Handshake {
     refused: bool,
     audited: bool,
     /// Policy-verdict and drop events seen: each denied packet yields up to one of each.
-    verdicts: u32,
-    drops: u32,
+    verdicts: u16,
+    drops: u16,
 }
 
 /// Both ends of a conversation, the opener first.
@@ -59,14 +59,14 @@ impl Handshakes {
         self.known.turn(sighting.at);
         let Some(conversation) = self.orient(observer, &ends, &sighting) else { return true };
         let Some(event) = Event::of(&sighting, conversation.answer) else { return true };
-        if window.pairs.len() >= room && !window.pairs.contains_key(&conversation.key) {
+        if window.pairs.len() >= room && !window.pairs.contains(&conversation.key) {
             return false;
         }
         let id = self.fingerprint(observer, &conversation.key, conversation.src_port, conversation.dst_port);
         let mut handshake = self.known.get(id).unwrap_or_default();
-        let pair = window.pairs.entry(conversation.key).or_default();
-        let port = pair.port(conversation.dst_port);
-        event.enter(&mut handshake, port, &sighting);
+        window.pairs.port(conversation.key, conversation.dst_port, |port| {
+            event.enter(&mut handshake, port, &sighting);
+        });
         self.known.put(id, handshake)
     }
 

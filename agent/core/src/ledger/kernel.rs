@@ -11,8 +11,10 @@ use crate::facts::Protocol;
 use crate::observation::{Carried, DroppedPacket, Opener, SocketStep};
 use crate::time::Timestamp;
 
+use super::Carrying;
 use super::observer::ObserverId;
 use super::recent::Recently;
+use super::traffic::Traffic;
 use super::window::{Denied, Listener, PairKey, PortClass, PortWindow, Window, listen};
 
 /// Drops are told every few seconds: an aggregate that claims to begin earlier is not believed.
@@ -32,11 +34,11 @@ struct Connection {
 #[derive(Clone, Copy, Default)]
 struct Called {
     /// Connections begun, as the opener's sockets told.
-    begun: u64,
+    begun: u32,
     /// Handshakes that ran into drops, as the drops told: a SYN that is sent again in the next aggregate is told again.
-    told: u64,
+    told: u32,
     /// Of those, entered.
-    entered: u64,
+    entered: u32,
 }
 
 /// One side of a conversation.
@@ -54,6 +56,17 @@ fn sides(ends: &Ends) -> (Side, Side) {
     if ends.pod_sent { (pod, peer) } else { (peer, pod) }
 }
 
+/// What a pod's socket told to have carried.
+pub(super) fn carrying(sighting: &KernelSighting) -> Option<Carrying> {
+    let Fact::Step { step: SocketStep::Carried(carried) | SocketStep::Closed(carried), .. } = sighting.fact
+    else {
+        return None;
+    };
+    let (this, that) = sides(&sighting.ends?);
+    let Peer::Member(pod) = this.peer else { return None };
+    Some(Carrying { job: sighting.job, pod, peer: that.peer, carried })
+}
+
 /// The pair in which `opener` calls `callee`. `None` when the opener is no known pod: a name server's or API server's
 /// business, or somebody of several behind an address.
 fn pair(opener: Side, callee: Side, protocol: Protocol) -> Option<PairKey> {
@@ -68,12 +81,17 @@ pub(super) struct Kernel {
     called: Recently<Called>,
     /// By pair and the opener's port: the port that it calls.
     calls: Recently<(u16, PortClass)>,
+    /// Whether what connections carry is told at once, and not by window.
+    at_once: bool,
+    told: Vec<(PairKey, u16, Traffic)>,
     hasher: foldhash::quality::FixedState,
 }
 
 impl Kernel {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: usize, at_once: bool) -> Self {
         Self {
+            at_once,
+            told: Vec::new(),
             connections: Recently::new(limit),
             called: Recently::new(limit),
             calls: Recently::new(limit),
@@ -100,7 +118,7 @@ impl Kernel {
         self.called.turn(sighting.at);
         self.calls.turn(sighting.at);
         let has_room =
-            |window: &Window, key: &PairKey| window.pairs.len() < room || window.pairs.contains_key(key);
+            |window: &Window, key: &PairKey| window.pairs.len() < room || window.pairs.contains(key);
         let (this, that) = sides(&ends);
         match sighting.fact {
             Fact::Step { opener, step, listens } => {
@@ -188,26 +206,54 @@ impl Kernel {
     ) -> bool {
         let id = self.connection(observer, &key, src_port, callee.port);
         let mut connection = self.connections.get(id).unwrap_or_default();
-        let pair = window.pairs.entry(key).or_default();
         match step {
-            SocketStep::Recognised(app) => {
-                pair.traffic(key.dst, callee.port).apps.insert(app);
-            }
-            SocketStep::Carried(carried) | SocketStep::Closed(carried) => {
-                pair.traffic(key.dst, callee.port).carry(at, local_opens, &carried);
+            SocketStep::Recognised(_) | SocketStep::Carried(_) | SocketStep::Closed(_) => {
+                self.carry(key, callee.port, window, at, (local_opens, step));
             }
             _ => {}
         }
         let before = connection.opened;
-        connection.step(pair.port(callee.port), at, step);
+        window.pairs.port(key, callee.port, |port| connection.step(port, at, step));
         let opener = Side { peer: Peer::Member(key.src), port: src_port, class: callee.class };
         let calls = self.calls(observer, opener, key.dst, key.protocol);
         let called = self.called(observer, &key, callee.port);
         let mut count = self.called.get(called).unwrap_or_default();
-        count.begun += u64::from(local_opens && connection.opened && !before);
+        count.begun = count.begun.saturating_add(u32::from(local_opens && connection.opened && !before));
         self.called.put(called, count);
         self.calls.put(calls, (callee.port, callee.class));
         self.connections.put(id, connection)
+    }
+
+    /// What a connection carried, or speaks. Who is called at an address that several pods share is known only when the
+    /// window closes; of others it is told at once, where it is told at all.
+    fn carry(
+        &mut self,
+        key: PairKey,
+        port: u16,
+        window: &mut Window,
+        at: Timestamp,
+        (local_opens, step): (bool, SocketStep),
+    ) {
+        let mut told = Traffic::default();
+        let at_once = self.at_once && !matches!(key.dst, Peer::SharedAddress(_));
+        let traffic = if at_once { &mut told } else { window.pairs.pair(key).traffic(key.dst, port) };
+        match step {
+            SocketStep::Recognised(app) => {
+                traffic.apps.insert(app);
+            }
+            SocketStep::Carried(carried) | SocketStep::Closed(carried) => {
+                traffic.carry(at, local_opens, &carried);
+            }
+            _ => {}
+        }
+        if at_once {
+            self.told.push((key, port, told));
+        }
+    }
+
+    /// What connections carried, of which it is told at once, since the last call.
+    pub(super) fn take_told(&mut self) -> impl Iterator<Item = (PairKey, u16, Traffic)> {
+        self.told.drain(..)
     }
 
     /// The pair and port that a dropped packet belonged to. `None` when that cannot be told: a packet from the middle
@@ -248,10 +294,11 @@ impl Kernel {
         let id = self.called(observer, &key, port);
         let mut called = self.called.get(id).unwrap_or_default();
         let new = if what == DroppedPacket::Opening { called.attempts(attempts) } else { attempts };
-        let window = window.pairs.entry(key).or_default().port(port);
-        let denied = window.failures.get_or_insert_default().denied.entry(direction).or_default();
         let first = first.min(sighting.at).max(sighting.at.minus(LONGEST_AGGREGATE));
-        deny(denied, (first, sighting.at), (new, packets), reason);
+        window.pairs.port(key, port, |port| {
+            let denied = port.failures.get_or_insert_default().denied.entry(direction).or_default();
+            deny(denied, (first, sighting.at), (new, packets), reason);
+        });
         self.called.put(id, called)
     }
 }
@@ -272,11 +319,11 @@ fn deny(
 impl Called {
     /// Of handshakes that drops told: how many are new. No more are believed than were begun, where that was seen.
     fn attempts(&mut self, told: u64) -> u64 {
-        self.told = self.told.saturating_add(told);
+        self.told = self.told.saturating_add(u32::try_from(told).unwrap_or(u32::MAX));
         let believed = if self.begun > 0 { self.told.min(self.begun) } else { self.told };
         let new = believed.saturating_sub(self.entered);
         self.entered = self.entered.max(believed);
-        new
+        u64::from(new)
     }
 }
 

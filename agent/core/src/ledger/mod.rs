@@ -2,9 +2,11 @@
 //! that are nobody's; leaves: closed windows, in order. Windows are keyed by (start, observer node, source),
 //! so that windows of several nodes merge without counting anything twice. Must not know thresholds.
 
+mod account;
 mod handshake;
 mod kernel;
 mod observer;
+mod pairs;
 mod recent;
 pub mod rtt;
 #[cfg(test)]
@@ -15,45 +17,34 @@ pub mod window;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::attribute::{KernelSighting, Sighting};
-use crate::inventory::JobNumbers;
-use crate::observation::{Drops, Flow, Loss, SocketEvent, SourceKind};
+use crate::attribute::{KernelSighting, Peer, Sighting};
+use crate::inventory::{JobIndex, JobNumbers, PodId};
+use crate::observation::{Carried, Drops, Flow, Loss, SocketEvent, SourceKind};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
+pub use account::{Account, Accounts, Totals};
 use handshake::Handshakes;
 use kernel::Kernel;
 use observer::{Admission, Clocks, Held};
 pub use observer::{ObserverId, Observers};
+pub use pairs::Pairs;
 use recent::Recent;
 pub use rtt::RttSketch;
-pub use traffic::Traffic;
+pub use traffic::{Traffic, way_of};
 pub use window::{Counts, PairKey, PairWindow, PortClass, Window, WindowKey, WindowSet};
 
-/// Counts of everything that entered, by what became of it.
-/// `received = attributed + not_a_job + rejected + late + duplicate`, always.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Totals {
-    /// Flow events that entered, readable or not.
-    pub received: u64,
-    /// Concern a job.
-    pub attributed: u64,
-    /// Concern no job.
-    pub not_a_job: u64,
-    /// Unreadable, or from an impossible time.
-    pub rejected: u64,
-    /// Came after their window was closed.
-    pub late: u64,
-    /// Told before.
-    pub duplicate: u64,
-    /// Of those that concern no job: an end was not in the inventory.
-    pub unresolved: u64,
-    /// Of the attributed ones: the job is known, but not which of its pods.
-    pub ambiguous: u64,
-    /// Of the rejected ones: the time lies impossibly far ahead.
-    pub far_future: u64,
-    /// Attributed, but not kept because a cap was reached.
-    pub overflow: u64,
+/// What a connection carried between a job's pod and another end, as the pod's own socket told it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Carrying {
+    /// The job.
+    pub job: JobIndex,
+    /// The pod whose socket told it.
+    pub pod: PodId,
+    /// The other end.
+    pub peer: Peer,
+    /// What.
+    pub carried: Carried,
 }
 
 /// The windows that are still open, and what it takes to fill them.
@@ -67,8 +58,8 @@ pub struct Ledger {
     open: BTreeMap<WindowKey, Window>,
     /// Everything that starts before this is closed.
     closed_until: Timestamp,
-    pairs_open: usize,
-    totals: Totals,
+    accounts: Accounts,
+    carried: Vec<Carrying>,
     ready: Vec<(WindowKey, Window)>,
 }
 
@@ -77,24 +68,25 @@ impl Ledger {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
-            clocks: Clocks::new(settings.lateness, settings.max_jump),
+            clocks: Clocks::new(&settings),
             handshakes: Handshakes::new(settings.max_handshakes),
-            kernel: Kernel::new(settings.max_handshakes),
+            kernel: Kernel::new(settings.max_handshakes, settings.horizon.is_some()),
             recent: Recent::default(),
             observers: Observers::default(),
             open: BTreeMap::new(),
             closed_until: Timestamp::MIN,
-            pairs_open: 0,
-            totals: Totals::default(),
+            accounts: Accounts::default(),
+            carried: Vec::new(),
             ready: Vec::new(),
             settings,
         }
     }
 
     /// Counts an event that could not be read.
-    pub fn reject(&mut self) {
-        self.totals.received += 1;
-        self.totals.rejected += 1;
+    pub fn reject(&mut self, source: SourceKind) {
+        let totals = self.accounts.count(source);
+        totals.received += 1;
+        totals.rejected += 1;
     }
 
     /// Takes an event. `concerns` is asked only when the event is new: `Ok` with whom it concerns, or `Err`
@@ -130,17 +122,23 @@ impl Ledger {
         source: SourceKind,
         concerns: impl FnOnce() -> Result<Held, bool>,
     ) {
-        self.totals.received += 1;
+        let totals = self.accounts.count(source);
+        totals.received += 1;
         if known {
-            self.totals.duplicate += 1;
+            totals.duplicate += 1;
             return;
         }
         let Some(observer) = self.observers.id(observer) else {
-            self.totals.rejected += 1;
+            totals.rejected += 1;
             return;
         };
         let held = concerns().unwrap_or_else(|unresolved| Held::Nobodys { source, unresolved });
         match self.clocks.admit(observer, at, held) {
+            Admission::Now(event) => {
+                self.enter(observer, at, event);
+                self.close_what_is_due();
+                return;
+            }
             Admission::Process(events) => {
                 for (at, event) in events {
                     self.enter(observer, at, event);
@@ -158,16 +156,20 @@ impl Ledger {
         if loss.at.is_some() && self.recent.seen_loss(loss) {
             return;
         }
-        let Loss { at, observer, source, count, .. } = *loss;
+        let Loss { at, observer, source, count, cause } = *loss;
+        self.accounts.lost(source, cause, count);
         let id = match observer {
             Some(name) => self.observers.id(name).unwrap_or(ObserverId::UNKNOWN),
             None => ObserverId::UNKNOWN,
         };
-        let at = at.map(|at| self.clocks.notice(id, at));
+        let at = at.map(|at| self.clocks.notice(id, source, at));
         // One without a time goes into the oldest window: it may have happened at any time.
         let from = at.map_or(self.closed_until, |at| at.max(self.closed_until));
         let start = from.floor_to(self.settings.window).max(self.closed_until);
-        let window = self.open.entry(WindowKey { start, observer: id, source }).or_default();
+        let window = self
+            .open
+            .entry(WindowKey { start, observer: id, source })
+            .or_insert_with(|| Window::starting(start));
         window.counts.lost = window.counts.lost.saturating_add(count);
         if let Some(at) = at {
             window.touch(at);
@@ -176,55 +178,66 @@ impl Ledger {
 
     fn enter(&mut self, observer: ObserverId, at: Timestamp, event: Held) {
         let start = at.floor_to(self.settings.window);
-        if start < self.closed_until || self.clocks.is_late(observer, at) {
-            self.totals.late += 1;
+        let source = event.source();
+        self.accounts.saw(source, at);
+        let totals = self.accounts.count(source);
+        if start < self.closed_until || self.clocks.is_late(observer, source, at) {
+            totals.late += 1;
             return;
         }
-        let source = match &event {
-            Held::Sighting(sighting) => sighting.source,
-            Held::Kernel(sighting) => sighting.source,
-            Held::Nobodys { source, .. } => *source,
-        };
-        let window = self.open.entry(WindowKey { start, observer, source }).or_default();
+        let window =
+            self.open.entry(WindowKey { start, observer, source }).or_insert_with(|| Window::starting(start));
         window.touch(at);
         window.counts.events += 1;
         let (job, ambiguous) = match &event {
             Held::Sighting(sighting) => (sighting.job, sighting.ambiguous),
             Held::Kernel(sighting) => (sighting.job, sighting.ambiguous),
             Held::Nobodys { unresolved, .. } => {
-                self.totals.not_a_job += 1;
-                self.totals.unresolved += u64::from(*unresolved);
+                totals.not_a_job += 1;
+                totals.unresolved += u64::from(*unresolved);
                 return;
             }
         };
-        self.totals.attributed += 1;
+        totals.attributed += 1;
         if ambiguous {
-            self.totals.ambiguous += 1;
+            totals.ambiguous += 1;
             *window.ambiguous.entry(job).or_default() += 1;
         }
-        let before = window.pairs.len();
-        let room = before + self.settings.max_pairs.saturating_sub(self.pairs_open);
+        let room = self.settings.max_pairs;
         let kept = match event {
             Held::Sighting(sighting) => self.handshakes.follow(observer, *sighting, window, room),
-            Held::Kernel(sighting) => self.kernel.follow(observer, &sighting, window, room),
+            Held::Kernel(sighting) => {
+                self.carried.extend(kernel::carrying(&sighting));
+                self.kernel.follow(observer, &sighting, window, room)
+            }
             Held::Nobodys { .. } => true,
         };
         if !kept {
-            self.totals.overflow += 1;
+            totals.overflow += 1;
             window.counts.overflow += 1;
         }
-        self.pairs_open += window.pairs.len() - before;
     }
 
     fn settle_rejections(&mut self) {
-        let rejected = self.clocks.take_rejected();
-        self.totals.rejected += rejected;
-        self.totals.far_future += rejected;
+        for source in SourceKind::ALL {
+            let rejected = self.clocks.take_rejected(source);
+            let totals = self.accounts.count(source);
+            totals.rejected += rejected;
+            totals.far_future += rejected;
+        }
     }
 
     fn close_what_is_due(&mut self) {
         let Some(until) = self.clocks.closed_until(self.settings.window) else { return };
         if until > self.closed_until {
+            self.close_before(until);
+        }
+    }
+
+    /// Time passes: where nothing is told any more, what is open closes.
+    pub fn pass(&mut self, at: Timestamp) {
+        let until = self.clocks.idle_until(at, self.settings.window);
+        if let Some(until) = until.filter(|until| *until > self.closed_until) {
             self.close_before(until);
         }
     }
@@ -236,7 +249,6 @@ impl Ledger {
                 break;
             }
             let (key, window) = entry.remove_entry();
-            self.pairs_open -= window.pairs.len();
             self.ready.push((key, window));
         }
     }
@@ -280,12 +292,20 @@ impl Ledger {
             kernel: self.kernel.clone(),
             open: self.open.clone(),
             closed_until: self.closed_until,
-            pairs_open: self.pairs_open,
-            totals: self.totals,
+            accounts: self.accounts.clone(),
+            carried: Vec::new(),
             ready: self.ready.clone(),
         };
         copy.settle();
         Some(copy)
+    }
+
+    /// Forgets nodes that told nothing since `since`, unless `keep` says otherwise.
+    pub fn forget_before(&mut self, since: Timestamp, keep: impl Iterator<Item = ObserverId>) {
+        let mut known = self.clocks.forget_before(since);
+        known.extend(self.open.keys().chain(self.ready.iter().map(|(key, _)| key)).map(|key| key.observer));
+        known.extend(keep);
+        self.observers.keep(&known);
     }
 
     /// The windows that are still open, for a look before they close.
@@ -311,7 +331,23 @@ impl Ledger {
     /// What became of everything that entered so far.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.totals
+        self.accounts.totals()
+    }
+
+    /// The same by source.
+    #[must_use]
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// What pairs carried since the last call, of which it is told at once: where there is a horizon.
+    pub fn take_told(&mut self) -> impl Iterator<Item = (PairKey, u16, Traffic)> {
+        self.kernel.take_told()
+    }
+
+    /// What connections carried of which was told since the last call.
+    pub fn take_carried(&mut self) -> impl Iterator<Item = Carrying> {
+        self.carried.drain(..)
     }
 
     /// The nodes that reported.

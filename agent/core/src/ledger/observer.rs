@@ -2,11 +2,13 @@
 //! with a slow clock or nothing to tell holds nobody up, and an event from an impossible time is doubted before
 //! it can make all others late.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::attribute::{KernelSighting, Sighting};
 use crate::inventory::{FastMap, JobNumbers, node_name};
 use crate::observation::SourceKind;
+use crate::settings::Settings;
 use crate::time::Timestamp;
 
 /// A node that reports, by the order of its first appearance.
@@ -34,11 +36,13 @@ const PLAUSIBLE_GAP: Duration = Duration::from_secs(366 * 24 * 3600);
 pub struct Observers {
     names: Vec<Box<str>>,
     ids: FastMap<Box<str>, ObserverId>,
+    /// Numbers of nodes that are forgotten.
+    free: Vec<ObserverId>,
 }
 
 impl Default for Observers {
     fn default() -> Self {
-        Self { names: vec!["".into()], ids: FastMap::default() }
+        Self { names: vec!["".into()], ids: FastMap::default(), free: Vec::new() }
     }
 }
 
@@ -52,6 +56,13 @@ impl Observers {
         if let Some(id) = self.ids.get(name) {
             return Some(*id);
         }
+        if let Some(id) = self.free.pop()
+            && let Some(place) = self.names.get_mut(id.0 as usize)
+        {
+            *place = name.into();
+            self.ids.insert(name.into(), id);
+            return Some(id);
+        }
         let id = ObserverId(u32::try_from(self.names.len()).ok()?);
         if self.names.len() >= MAX_OBSERVERS {
             return None;
@@ -59,6 +70,20 @@ impl Observers {
         self.names.push(name.into());
         self.ids.insert(name.into(), id);
         Some(id)
+    }
+
+    /// Forgets all nodes but these. Their numbers may be those of other nodes later.
+    pub(super) fn keep(&mut self, known: &BTreeSet<ObserverId>) {
+        let free = &mut self.free;
+        self.ids.retain(|_, id| {
+            let keep = known.contains(id);
+            if !keep {
+                free.push(*id);
+            }
+            keep
+        });
+        // The lowest is taken first, whatever the order of the map.
+        free.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
     }
 
     /// The node's name; empty for [`ObserverId::UNKNOWN`].
@@ -82,10 +107,23 @@ pub(super) enum Held {
     Nobodys { source: SourceKind, unresolved: bool },
 }
 
+impl Held {
+    /// Through which kind of source it came.
+    pub(super) fn source(&self) -> SourceKind {
+        match self {
+            Self::Sighting(sighting) => sighting.source,
+            Self::Kernel(sighting) => sighting.source,
+            Self::Nobodys { source, .. } => *source,
+        }
+    }
+}
+
 type Events = Vec<(Timestamp, Held)>;
 
 /// What to do with an event.
 pub(super) enum Admission {
+    /// Process this one now: nothing waited for it.
+    Now(Held),
     /// Process these now (the event, and any that waited for it).
     Process(Events),
     /// It waits.
@@ -106,48 +144,76 @@ impl Clock {
     }
 }
 
+/// Whose clock: a node's, or a node's as one kind of source tells it.
+type Teller = (ObserverId, Option<SourceKind>);
+
 /// The clocks of all nodes.
 #[derive(Clone)]
 pub(super) struct Clocks {
     lateness: Duration,
+    lateness_of: BTreeMap<SourceKind, Duration>,
     max_jump: Duration,
-    clocks: FastMap<ObserverId, Clock>,
+    clocks: FastMap<Teller, Clock>,
     high: Option<Timestamp>,
-    rejected: u64,
+    rejected: [u64; SourceKind::ALL.len()],
     /// Recomputed only when the newest time has moved on by a step: closing windows is not urgent.
     last_close: Option<Timestamp>,
 }
 
 impl Clocks {
-    pub(super) fn new(lateness: Duration, max_jump: Duration) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         let clocks = FastMap::default();
-        Self { lateness, max_jump, clocks, high: None, rejected: 0, last_close: None }
+        let (lateness, lateness_of) = (settings.lateness, settings.lateness_of.clone());
+        Self {
+            lateness,
+            lateness_of,
+            max_jump: settings.max_jump,
+            clocks,
+            high: None,
+            rejected: Default::default(),
+            last_close: None,
+        }
+    }
+
+    fn teller(&self, observer: ObserverId, source: SourceKind) -> Teller {
+        (observer, Some(source).filter(|_| !self.lateness_of.is_empty()))
+    }
+
+    fn lateness(&self, (_, source): Teller) -> Duration {
+        source.and_then(|source| self.lateness_of.get(&source)).copied().unwrap_or(self.lateness)
     }
 
     /// Decides whether the time of an event can be believed.
     pub(super) fn admit(&mut self, observer: ObserverId, at: Timestamp, event: Held) -> Admission {
         let reference = self.high;
-        let clock = self.clocks.entry(observer).or_default();
+        let teller = self.teller(observer, event.source());
+        let lateness = self.lateness(teller);
+        let clock = self.clocks.entry(teller).or_default();
         let anchor = clock.high.or(reference);
         let believable = anchor.is_some_and(|anchor| at <= anchor.plus(self.max_jump));
+        if believable && clock.held.is_empty() {
+            clock.high = clock.high.max(Some(at));
+            self.high = self.high.max(Some(at));
+            return Admission::Now(event);
+        }
         if believable {
             // Whatever waited is judged by this event's time: near it, or from an impossible one.
             let limit = anchor.map_or(at, |anchor| anchor.max(at)).plus(self.max_jump);
             let (mut events, wild): (Events, Events) =
                 std::mem::take(&mut clock.held).into_iter().partition(|(held, _)| *held <= limit);
-            self.rejected += wild.len() as u64;
+            self.reject(&wild);
             events.push((at, event));
-            self.believe(observer, at);
+            self.believe(teller, at);
             return Admission::Process(events);
         }
         let Some((held_first, held_last)) = clock.held_span() else {
             clock.held.push((at, event));
             return Admission::Wait;
         };
-        if at.plus(self.lateness) < held_first && anchor.is_none() {
+        if at.plus(lateness) < held_first && anchor.is_none() {
             // The first one was ahead of its time, or this one is behind it: the next one will tell.
-            self.rejected += std::mem::take(&mut clock.held).len() as u64;
-            clock.held.push((at, event));
+            let before = std::mem::replace(&mut clock.held, vec![(at, event)]);
+            self.reject(&before);
             return Admission::Wait;
         }
         if at > held_last.plus(self.max_jump) {
@@ -155,10 +221,10 @@ impl Clocks {
             clock.held.push((at, event));
             if anchor.is_none() && at.since(held_last) <= PLAUSIBLE_GAP {
                 before.sort_by_key(|(at, _)| *at);
-                self.believe(observer, held_last);
+                self.believe(teller, held_last);
                 return Admission::Process(before);
             }
-            self.rejected += before.len() as u64;
+            self.reject(&before);
             return Admission::Wait;
         }
         clock.held.push((at, event));
@@ -168,25 +234,25 @@ impl Clocks {
         if clock.held.len() >= MAX_HELD || (clock.held.len() >= needed && last.since(first) >= AGREEING_OVER)
         {
             let events = std::mem::take(&mut clock.held);
-            self.believe(observer, last);
+            self.believe(teller, last);
             return Admission::Process(events);
         }
         Admission::Wait
     }
 
-    fn believe(&mut self, observer: ObserverId, at: Timestamp) {
-        let clock = self.clocks.entry(observer).or_default();
+    fn believe(&mut self, teller: Teller, at: Timestamp) {
+        let clock = self.clocks.entry(teller).or_default();
         clock.high = clock.high.max(Some(at));
         self.high = self.high.max(Some(at));
     }
 
     /// A time that was told about a node, but by itself proves nothing about its clock: gives back a time that
     /// can be believed.
-    pub(super) fn notice(&mut self, observer: ObserverId, at: Timestamp) -> Timestamp {
+    pub(super) fn notice(&mut self, observer: ObserverId, source: SourceKind, at: Timestamp) -> Timestamp {
         match self.high {
             Some(high) if at > high.plus(self.max_jump) => high,
             Some(_) => {
-                self.believe(observer, at);
+                self.believe(self.teller(observer, source), at);
                 at
             }
             None => at,
@@ -194,9 +260,10 @@ impl Clocks {
     }
 
     /// Whether an event of this node at this time comes too late.
-    pub(super) fn is_late(&self, observer: ObserverId, at: Timestamp) -> bool {
-        let high = self.clocks.get(&observer).and_then(|clock| clock.high);
-        high.is_some_and(|high| at < high.minus(self.lateness))
+    pub(super) fn is_late(&self, observer: ObserverId, source: SourceKind, at: Timestamp) -> bool {
+        let teller = self.teller(observer, source);
+        let high = self.clocks.get(&teller).and_then(|clock| clock.high);
+        high.is_some_and(|high| at < high.minus(self.lateness(teller)))
     }
 
     /// Every window that ends by this time can be closed: no node that still reports may add to it. A node that
@@ -207,14 +274,35 @@ impl Clocks {
             return None;
         }
         self.last_close = Some(high);
-        let idle = high.minus(self.lateness * 2);
-        let slowest = self.clocks.values().filter_map(|clock| clock.high).map(|high| high.max(idle)).min()?;
-        Some(slowest.minus(self.lateness).floor_to(step))
+        let known =
+            self.clocks.iter().filter_map(|(teller, clock)| Some((self.lateness(*teller), clock.high?)));
+        let until = known.map(|(lateness, own)| own.max(high.minus(lateness * 2)).minus(lateness)).min()?;
+        Some(until.floor_to(step))
+    }
+
+    /// Where nothing newer is known for long, every window that ends by this time can be closed at `at`, as if a node
+    /// had told something then. `None`: something was told of late, and closes windows by itself.
+    pub(super) fn idle_until(&self, at: Timestamp, step: Duration) -> Option<Timestamp> {
+        let longest = self.clocks.keys().map(|teller| self.lateness(*teller)).max()?;
+        let until = at.minus(longest * 3).floor_to(step);
+        (self.high? < until).then_some(until)
+    }
+
+    /// Forgets nodes that told nothing since, and gives back those that are left.
+    pub(super) fn forget_before(&mut self, since: Timestamp) -> BTreeSet<ObserverId> {
+        self.clocks.retain(|_, clock| !clock.held.is_empty() || clock.high >= Some(since));
+        self.clocks.keys().map(|(observer, _)| *observer).collect()
     }
 
     /// How many events were found to come from an impossible time since the last call.
-    pub(super) fn take_rejected(&mut self) -> u64 {
-        std::mem::take(&mut self.rejected)
+    pub(super) fn take_rejected(&mut self, source: SourceKind) -> u64 {
+        std::mem::take(&mut self.rejected[source as usize])
+    }
+
+    fn reject(&mut self, events: &[(Timestamp, Held)]) {
+        for (_, event) in events {
+            self.rejected[event.source() as usize] += 1;
+        }
     }
 
     /// The newest believed time of all nodes.
@@ -244,21 +332,21 @@ impl Clocks {
 
     /// Decides on everything that still waits.
     pub(super) fn finish(&mut self) -> Vec<(ObserverId, Events)> {
-        let mut waiting: Vec<ObserverId> =
+        let mut waiting: Vec<Teller> =
             self.clocks.iter().filter(|(_, clock)| !clock.held.is_empty()).map(|(id, _)| *id).collect();
         waiting.sort_unstable();
         let mut settled = Vec::new();
-        for observer in waiting {
+        for teller in waiting {
             let reference = self.high;
-            let Some(clock) = self.clocks.get_mut(&observer) else { continue };
+            let Some(clock) = self.clocks.get_mut(&teller) else { continue };
             let Some((first, last)) = clock.held_span() else { continue };
             let events = std::mem::take(&mut clock.held);
             let gap = clock.high.or(reference).map_or(Duration::ZERO, |anchor| first.since(anchor));
             if gap > PLAUSIBLE_GAP {
-                self.rejected += events.len() as u64;
+                self.reject(&events);
             } else {
-                self.believe(observer, last);
-                settled.push((observer, events));
+                self.believe(teller, last);
+                settled.push((teller.0, events));
             }
         }
         settled

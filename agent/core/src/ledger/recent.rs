@@ -3,7 +3,6 @@
 //! Which events were told before: a stream that is resumed, a relay next to a node, two overlapping captures:
 //! the same event (node, time, ends, kind) counts once. Memory is fixed: fingerprints of the newest events.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::time::Duration;
 
@@ -11,8 +10,10 @@ use crate::inventory::{FastMap, node_name};
 use crate::observation::{Carried, Drops, End, Flow, Loss, SocketEvent, SocketStep, Verdict};
 use crate::time::Timestamp;
 
-/// How many of the newest events are remembered. At 16 bytes or so each, about 8 MiB when full.
-const REMEMBERED: usize = 1 << 18;
+/// Events are remembered in sets of so many, the newest of each.
+const SET: usize = 8;
+/// How many sets there are: 2^18 of the newest events in all, 2 MiB when full.
+const SETS: usize = 1 << 15;
 
 /// Entries of [`Recently`] live for one to two of these in silence; the longest pause between two SYNs of one handshake
 /// is 64 s (Linux, tcp_syn_retries 6).
@@ -21,42 +22,54 @@ const GENERATION: Duration = Duration::from_secs(75);
 /// What is remembered by fingerprint until it has not been touched for a while.
 #[derive(Clone)]
 pub(super) struct Recently<V> {
-    current: FastMap<u64, V>,
-    previous: FastMap<u64, V>,
+    known: FastMap<u64, (V, u8)>,
+    /// Wraps around; entries that were last touched before the previous one are dropped when a new one begins.
+    generation: u8,
     turned: Option<Timestamp>,
     limit: usize,
 }
 
 impl<V: Copy> Recently<V> {
     pub(super) fn new(limit: usize) -> Self {
-        Self { current: FastMap::default(), previous: FastMap::default(), turned: None, limit }
+        Self { known: FastMap::default(), generation: 0, turned: None, limit }
     }
 
     pub(super) fn turn(&mut self, at: Timestamp) {
         let due = self.turned.is_none_or(|turned| at >= turned.plus(GENERATION));
         if due {
-            self.previous = std::mem::take(&mut self.current);
+            let current = self.generation;
+            self.known.retain(|_, (_, touched)| *touched == current);
+            if self.known.capacity() > 4 * self.known.len() {
+                self.known.shrink_to(2 * self.known.len());
+            }
+            self.generation = current.wrapping_add(1);
             self.turned = Some(at);
         }
     }
 
     pub(super) fn get(&self, id: u64) -> Option<V> {
-        self.current.get(&id).or_else(|| self.previous.get(&id)).copied()
+        self.known.get(&id).map(|(value, _)| *value)
     }
 
     /// `false`: too many are remembered already.
     pub(super) fn put(&mut self, id: u64, value: V) -> bool {
-        if self.current.len() >= self.limit && !self.current.contains_key(&id) {
+        let entry = (value, self.generation);
+        if let Some(known) = self.known.get_mut(&id) {
+            *known = entry;
+            return true;
+        }
+        if self.known.len() >= self.limit {
             return false;
         }
-        self.current.insert(id, value);
+        self.known.insert(id, entry);
         true
     }
 }
 
+/// Fingerprints of the newest events.
 pub(super) struct Recent {
-    seen: std::collections::HashSet<u64, foldhash::fast::RandomState>,
-    order: VecDeque<u64>,
+    /// Empty until something is remembered; 0 is no fingerprint.
+    sets: Vec<[u64; SET]>,
     // Fixed seeds: a collision must be the same collision in every run.
     hasher: foldhash::quality::FixedState,
 }
@@ -64,7 +77,7 @@ pub(super) struct Recent {
 impl Default for Recent {
     fn default() -> Self {
         let hasher = foldhash::quality::FixedState::with_seed(0x6669_7265_646f_6f72);
-        Self { seen: std::collections::HashSet::default(), order: VecDeque::new(), hasher }
+        Self { sets: Vec::new(), hasher }
     }
 }
 
@@ -119,15 +132,17 @@ impl Recent {
     }
 
     fn remember(&mut self, fingerprint: u64) -> bool {
-        if !self.seen.insert(fingerprint) {
+        if self.sets.is_empty() {
+            self.sets = vec![[0; SET]; SETS];
+        }
+        let fingerprint = fingerprint.max(1);
+        let place = usize::try_from(fingerprint).unwrap_or(0) % SETS;
+        let Some(set) = self.sets.get_mut(place) else { return false };
+        if set.contains(&fingerprint) {
             return true;
         }
-        if self.order.len() == REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.seen.remove(&oldest);
-        }
-        self.order.push_back(fingerprint);
+        set.copy_within(..SET - 1, 1);
+        set[0] = fingerprint;
         false
     }
 

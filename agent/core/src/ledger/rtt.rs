@@ -27,7 +27,7 @@ impl RttSketch {
         }
     }
 
-    fn count(&mut self, bucket: u16, by: u64) {
+    pub(crate) fn count(&mut self, bucket: u16, by: u64) {
         match self.buckets.binary_search_by_key(&bucket, |(known, _)| *known) {
             Ok(at) => self.buckets[at].1 = self.buckets[at].1.saturating_add(by),
             Err(at) => self.buckets.insert(at, (bucket, by)),
@@ -52,6 +52,11 @@ impl RttSketch {
             }
         }
         None
+    }
+
+    /// The buckets that hold something, by number, with their counts.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.buckets.iter().copied()
     }
 
     /// The buckets that hold something: the duration in the middle of each, and how many were counted in it.

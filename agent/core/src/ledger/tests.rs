@@ -123,8 +123,9 @@ fn conserved(totals: &Totals) -> bool {
 
 /// Drops and failed handshakes over all windows and pairs.
 fn sums(windows: &[(WindowKey, Window)]) -> (u64, u64) {
-    let pairs = windows.iter().flat_map(|(_, window)| window.pairs.values());
-    let failures = pairs.flat_map(|pair| pair.ports.iter().filter_map(|(_, port)| port.failures.as_deref()));
+    let pairs = windows.iter().flat_map(|(_, window)| window.pairs.loud());
+    let failures =
+        pairs.flat_map(|(_, pair)| pair.ports.iter().filter_map(|(_, port)| port.failures.as_deref()));
     failures
         .flat_map(|f| f.denied.values())
         .fold((0, 0), |(drops, attempts), denied| (drops + denied.drops, attempts + denied.attempts.count))

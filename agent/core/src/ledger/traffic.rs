@@ -48,7 +48,8 @@ const BULK: u64 = 16 * 1024;
 
 /// How long the way is, by what one end measured while it sent. An end that sends nothing measures nothing: its value
 /// is an old one.
-fn way_of(carried: &Carried) -> Option<Duration> {
+#[must_use]
+pub fn way_of(carried: &Carried) -> Option<Duration> {
     match carried.sent {
         0 => None,
         sent if sent >= BULK => carried.rtt,
@@ -73,7 +74,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Adds what one end told.
-    pub(super) fn carry(&mut self, at: Timestamp, opener_tells: bool, carried: &Carried) {
+    pub(crate) fn carry(&mut self, at: Timestamp, opener_tells: bool, carried: &Carried) {
         let (own, other) = if opener_tells {
             (&mut self.forward, &mut self.backward)
         } else {

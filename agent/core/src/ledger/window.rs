@@ -10,11 +10,12 @@ use std::net::IpAddr;
 use crate::attribute::{Peer, ReportedPolicy};
 use crate::drop_reason::DropReason;
 use crate::facts::Protocol;
-use crate::inventory::{FastMap, JobIndex, PodId};
+use crate::inventory::{JobIndex, PodId};
 use crate::observation::{Direction, SourceKind};
 use crate::time::Timestamp;
 
 use super::observer::ObserverId;
+use super::pairs::Pairs;
 use super::traffic::Traffic;
 
 /// Ports remembered one by one for a pair in a window; what comes beyond is kept under port 0.
@@ -236,7 +237,7 @@ pub struct Counts {
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// By pair.
-    pub pairs: FastMap<PairKey, PairWindow>,
+    pub pairs: Pairs,
     /// Events whose job is known, but not the pod, by job.
     pub ambiguous: BTreeMap<JobIndex, u64>,
     /// Host-network pods that were seen to listen, or to accept connections.
@@ -248,6 +249,18 @@ pub struct Window {
 }
 
 impl Window {
+    /// An empty window that starts at `start`.
+    #[must_use]
+    pub fn starting(start: Timestamp) -> Self {
+        Self { pairs: Pairs::starting(start), ..Self::default() }
+    }
+
+    /// The same without the pairs on which nothing failed, and without what anybody carried.
+    #[must_use]
+    pub fn only_failures(self) -> Self {
+        Self { pairs: self.pairs.only_failures(), ..self }
+    }
+
     /// Notes that something happened at `at`.
     pub fn touch(&mut self, at: Timestamp) {
         self.span = join(self.span, Some(Span::at(at)));
@@ -256,7 +269,7 @@ impl Window {
     /// Of two looks at the same window: which is the later one? Later looks hold more.
     fn compare(&self, other: &Self) -> Ordering {
         let sorted = |window: &Self| {
-            let mut pairs: Vec<_> = window.pairs.iter().map(|(k, v)| (*k, v.clone())).collect();
+            let mut pairs: Vec<_> = window.pairs.iter().map(|(k, v)| (k, v.into_owned())).collect();
             pairs.sort_unstable();
             pairs
         };

@@ -11,6 +11,7 @@
 //! one job at most. Identity is the UID: two jobs of one name at different times are two jobs.
 
 mod claims;
+mod fellows;
 mod kind;
 mod owners;
 mod roles;
@@ -30,6 +31,7 @@ use crate::object::{Object, ObjectKey};
 use claims::{Claim, Claimant};
 use owners::Owners;
 
+pub use fellows::{SharedLabel, is_mark, shared_labels};
 pub use kind::JobKind;
 pub use suggest::{Suggestion, suggest_group_by};
 

@@ -10,8 +10,6 @@ use std::collections::hash_map::Entry;
 
 use foldhash::{HashMap, HashMapExt, HashSet};
 
-use serde_json::Value;
-
 use crate::facts::Pod;
 use crate::object::{Object, OwnerRef};
 
@@ -103,16 +101,11 @@ impl<'a> Owners<'a> {
     }
 
     fn add(&mut self, object: &'a Object) {
-        // Read field by field: JSON pointers cost more than all the rest here, and there may be many objects.
-        let text =
-            |of: Option<&'a Value>, field: &str| of?.get(field)?.as_str().filter(|text| !text.is_empty());
-        let (whole, metadata) = (Some(object.value()), object.value().get("metadata"));
-        let (Some(kind), Some(name)) = (text(whole, "kind"), text(metadata, "name")) else { return };
-        if kind == "Pod" {
+        let (kind, name) = (object.kind(), object.name());
+        if kind.is_empty() || name.is_empty() || kind == "Pod" {
             return;
         }
-        let (namespace, uid) = (text(metadata, "namespace"), text(metadata, "uid"));
-        let group = group(text(whole, "apiVersion").unwrap_or_default());
+        let (namespace, uid, group) = (object.namespace(), object.uid(), object.group());
         if let Some(uid) = uid {
             let controller = controller(&object.owners()).cloned();
             self.know((namespace, uid, kind, name), Known { object: Some(object), group, controller });

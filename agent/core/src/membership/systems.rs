@@ -10,8 +10,8 @@ use super::{JobKind, Role};
 pub(super) struct Sign {
     pub(super) key: &'static str,
     /// Another key, and its value if one is needed, without which this one could mean anything.
-    with: Option<(&'static str, Option<&'static str>)>,
-    annotation_only: bool,
+    pub(super) with: Option<(&'static str, Option<&'static str>)>,
+    pub(super) annotation_only: bool,
 }
 
 const fn sign(key: &'static str) -> Sign {

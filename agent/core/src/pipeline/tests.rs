@@ -1,7 +1,10 @@
 //! A pipeline that lives on: looked at while events come, and told of a cluster that changes.
 
+mod ageing;
+mod churn;
 mod listens;
 mod looks;
+mod sources;
 
 use std::net::IpAddr;
 
@@ -108,7 +111,7 @@ fn a_changed_cluster_keeps_what_was_seen() {
     let mut live = pipeline(&[("mid", 2)]);
     (0..2).for_each(|k| denied(&mut live, 3 * k, 40_000 + u16::try_from(k).unwrap_or(0)));
     // Jobs are sorted by name: the new one takes the first place.
-    live.update(cluster(&[("early", 1), ("mid", 2)]));
+    live.update(cluster(&[("early", 1), ("mid", 2)]), &BTreeMap::new());
     denied(&mut live, 6, 40_002);
     let names: Vec<_> =
         states(&live.report()).into_iter().map(|(name, verdict, _)| (name, verdict)).collect();
@@ -132,13 +135,13 @@ fn a_pod_that_is_gone_gives_its_address_back() {
     let carried = Carried { sent: 9, ..Carried::default() };
     (1..5).for_each(|s| step(&mut live, s, 40_000, SocketStep::Carried(carried)));
     let before = live.inventory().pods().len();
-    live.update(objects([node("n1"), node("n2")]));
+    live.update(objects([node("n1"), node("n2")]), &BTreeMap::new());
     assert_eq!(live.inventory().pods().len(), before, "pods are remembered");
     let until: Vec<_> = live.inventory().pods().iter().map(|pod| pod.lease.until).collect();
     assert_eq!(until, [Some(at(4)), Some(at(4))]);
-    live.update(objects([node("n1"), node("n2")]));
+    live.update(objects([node("n1"), node("n2")]), &BTreeMap::new());
     assert_eq!(live.inventory().pods()[0].lease.until, Some(at(4)), "gone is gone since then");
-    live.update(cluster(&[("mid", 2)]));
+    live.update(cluster(&[("mid", 2)]), &BTreeMap::new());
     assert_eq!(live.inventory().pods()[0].lease.until, None, "and back is back");
 }
 
@@ -163,15 +166,15 @@ fn blamed(live: &Pipeline) -> (CauseKind, usize, usize) {
 fn a_policy_that_is_gone_is_to_blame_for_what_it_locked() {
     for next in [cluster(&[("mid", 2)]), with_policy(json!([{}]))] {
         let mut live = pipeline(&[("mid", 2)]);
-        live.update(with_policy(json!([])));
+        live.update(with_policy(json!([])), &BTreeMap::new());
         (0..4).for_each(|k| denied(&mut live, 3 * k, 40_000 + u16::try_from(k).unwrap_or(0)));
         let (cause, policies, remedies) = blamed(&live);
         assert_eq!((cause, policies), (CauseKind::Policy, 1));
         assert!(remedies > 0, "the policy can be mended");
-        live.update(next);
+        live.update(next, &BTreeMap::new());
         assert_eq!(blamed(&live), (CauseKind::Policy, 1, 0), "nothing is left to mend");
         // The same objects again are no change.
-        live.update(live.inventory().objects().to_vec());
+        live.update(live.inventory().objects().to_vec(), &BTreeMap::new());
         step(&mut live, 12, 41_000, SocketStep::Opening);
         step(&mut live, 12, 41_000, SocketStep::Established);
         assert_eq!(states(&live.report())[0].2, [FindingState::Recovered]);
@@ -183,9 +186,9 @@ fn a_policy_that_is_gone_is_to_blame_for_what_it_locked() {
 #[test]
 fn a_policy_that_is_gone_locks_nothing_any_more() {
     let mut live = pipeline(&[("mid", 2)]);
-    live.update(with_policy(json!([])));
+    live.update(with_policy(json!([])), &BTreeMap::new());
     (0..4).for_each(|k| denied(&mut live, 3 * k, 40_000 + u16::try_from(k).unwrap_or(0)));
-    live.update(cluster(&[("mid", 2)]));
+    live.update(cluster(&[("mid", 2)]), &BTreeMap::new());
     denied(&mut live, 20, 40_100);
     assert_eq!(blamed(&live), (CauseKind::Unknown, 0, 0), "something else drops it by now");
 }

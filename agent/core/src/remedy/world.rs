@@ -235,11 +235,13 @@ fn relevant(
             _ => {}
         }
     }
-    kept.into_iter().filter_map(|place| objects.get(place).cloned()).collect()
+    // Trees of packed objects go with this world: those of all jobs together would take much.
+    kept.into_iter().filter_map(|place| objects.get(place).map(Object::apart)).collect()
 }
 
 fn keep_owners(objects: &[Object], by_uid: &FastMap<&str, usize>, pod: &Object, kept: &mut BTreeSet<usize>) {
-    let mut next: Vec<(usize, String)> = pod.owners().into_iter().map(|owner| (0, owner.uid)).collect();
+    let mut next: Vec<(usize, String)> =
+        pod.apart().owners().into_iter().map(|owner| (0, owner.uid)).collect();
     while let Some((depth, uid)) = next.pop() {
         let Some(place) = by_uid.get(uid.as_str()) else { continue };
         let Some(owner) = objects.get(*place) else { continue };

@@ -141,7 +141,7 @@ fn run_told(told: &[Told]) -> (Totals, Vec<(WindowKey, Window)>) {
 /// Bytes sent, packets dropped, segments sent again, round trips measured, over all windows.
 fn measured(windows: &[(WindowKey, Window)]) -> [u64; 4] {
     let mut sums = [0; 4];
-    for pair in windows.iter().flat_map(|(_, window)| window.pairs.values()) {
+    for (_, pair) in windows.iter().flat_map(|(_, window)| window.pairs.iter()) {
         for traffic in pair.traffic.iter().flat_map(|by_port| by_port.values()) {
             for way in [traffic.forward, traffic.backward] {
                 sums[0] += way.sent;
@@ -231,7 +231,7 @@ fn step(second: u64, pod: u8, opens: Option<bool>, kind: u8) -> Told {
 fn handshakes(told: &[Told]) -> Vec<(u64, u64, u64)> {
     let mut of_node: BTreeMap<ObserverId, (u64, u64, u64)> = BTreeMap::new();
     for (key, window) in run_told(told).1 {
-        for (pair, seen) in &window.pairs {
+        for (pair, seen) in window.pairs.iter() {
             assert_eq!(
                 (pair.src, pair.dst, pair.class),
                 (PodId(0), Peer::Member(PodId(1)), PortClass::Fixed)

@@ -101,7 +101,7 @@ fn a_pod_that_is_gone_listens_no_more() {
     // Its successor has not come as far as to listen.
     let mut workers = on_hosts("mid");
     workers[2]["metadata"]["uid"] = json!("uid-of-the-next");
-    live.update(objects([node("n1"), node("n2")].into_iter().chain(workers)));
+    live.update(objects([node("n1"), node("n2")].into_iter().chain(workers)), &BTreeMap::new());
     calls_in_vain(&mut live, 100, 45_001);
     assert_eq!(unreached(&live), [("10.4.0.12".to_owned(), PortClass::Ephemeral)]);
 }

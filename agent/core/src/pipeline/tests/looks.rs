@@ -9,7 +9,7 @@ use crate::observation::{Direction, EventKind, Loss, TcpFlags, Verdict};
 
 /// An observation in small: what varies, of few values each, so that collisions are common.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+pub(super) struct Told {
     /// Seconds since the beginning; from [`FAR`] on in steps of hours, and then of years.
     when: u64,
     node: u8,
@@ -38,7 +38,7 @@ impl Told {
         End { uid: Some(of).filter(|_| uid), ..end }
     }
 
-    fn enter(self, pipeline: &mut Pipeline) {
+    pub(super) fn enter(self, pipeline: &mut Pipeline) {
         let observer = ["n1", "n2", ""][usize::from(self.node % 3)];
         let opening = 40_000 + u16::from(self.what / 16);
         let carried = Carried {
@@ -56,7 +56,7 @@ impl Told {
             7 => SocketStep::Closed(carried),
             8..12 => return self.drops(pipeline, observer),
             12..14 => return self.flow(pipeline, observer, opening),
-            14 => return pipeline.reject(),
+            14 => return pipeline.reject(SourceKind::Ebpf),
             _ => {
                 let (at, source) = (Some(self.at()).filter(|_| self.src == 0), SourceKind::Ebpf);
                 let loss = Loss { at, observer: Some(observer), source, cause: "ring", count: 3 };
@@ -112,7 +112,7 @@ impl Told {
     }
 }
 
-fn told() -> impl Strategy<Value = Told> {
+pub(super) fn told() -> impl Strategy<Value = Told> {
     // Mostly near each other, sometimes far away.
     let when = prop_oneof![6 => 0..5_u64, 4 => 0..FAR, 1 => FAR..FAR + 12];
     (when, 0..3_u8, 0..3_u8, 0..3_u8, any::<u8>()).prop_map(|(when, node, src, dst, what)| Told {
@@ -124,7 +124,7 @@ fn told() -> impl Strategy<Value = Told> {
     })
 }
 
-fn holds(report: &Report) -> bool {
+pub(super) fn holds(report: &Report) -> bool {
     let c = &report.coverage;
     c.received == c.attributed + c.not_a_job + c.rejected + c.late + c.duplicate
 }
