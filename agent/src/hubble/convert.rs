@@ -1,17 +1,16 @@
-//! From Hubble's messages to observations. Enters: parsed messages; leaves: observations, or why a message
-//! cannot be one. Numbers are those of Cilium's `flow` package up to 1.19.
+//! From Hubble's messages in JSON to observations. Enters: parsed lines; leaves: observations, or why a message
+//! cannot be one. What the numbers and names mean is not known here but in `values`.
 
 use std::net::IpAddr;
 
 use firedoor_core::drop_reason::DropReason;
 use firedoor_core::facts::Protocol;
 use firedoor_core::observation::{
-    ConnectionState, Direction, End, EventKind, Flow, Loss, NamedPolicy, Observation, Reserved, SourceKind,
-    TcpFlags, Verdict,
+    Direction, End, Flow, Loss, NamedPolicy, Observation, Reserved, SourceKind, TcpFlags,
 };
 use firedoor_core::time::Timestamp;
 
-use super::json;
+use super::{json, values};
 
 /// Why a message cannot become an observation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -28,6 +27,9 @@ pub enum Unusable {
     /// A flow without addresses and pods says nothing about anybody.
     #[error("the flow names neither addresses nor pods")]
     NoEnds,
+    /// Bytes that are no message.
+    #[error("the bytes are no message of Hubble's: {0}")]
+    Wire(&'static str),
 }
 
 /// A flow as an observation. `outer_node` and `outer_time` stand in for what the flow itself leaves out.
@@ -42,7 +44,7 @@ pub fn flow<'a>(
     let text = flow.time.as_str();
     let at = Timestamp::parse(text).or_else(|| Timestamp::parse(outer_time));
     let at = at.ok_or_else(|| Unusable::Time(if text.is_empty() { outer_time } else { text }.to_owned()))?;
-    let (kind, sub_kind) = event_kind(flow.event_type.as_ref());
+    let (kind, sub_kind) = values::event_kind(event(flow));
     let (protocol, src_port, dst_port, flags) = layer4(flow.l4.as_ref())?;
     let (src_ip, dst_ip) = match &flow.ip {
         Some(ip) => (ip.source.as_str().parse().ok(), ip.destination.as_str().parse().ok()),
@@ -61,14 +63,14 @@ pub fn flow<'a>(
         source: SourceKind::Hubble,
         kind,
         sub_kind,
-        verdict: verdict(flow),
+        verdict: values::verdict(code(&flow.verdict, values::verdict_code), || drop_reason(flow)),
         protocol,
         src,
         dst,
         flags,
-        is_reply: flow.is_reply.or(flow.reply.filter(|reply| *reply)),
-        direction: direction(&flow.traffic_direction),
-        state: state(&flow.trace_reason),
+        is_reply: values::is_reply(flow.is_reply, flow.reply == Some(true)),
+        direction: values::direction(code(&flow.traffic_direction, values::direction_code)),
+        state: values::connection_state(code(&flow.trace_reason, values::trace_reason_code)),
         denied_by: denied_by(flow),
     })
 }
@@ -82,33 +84,17 @@ pub fn lost<'a>(lost: &json::LostEvents<'_>, node: &'a str, time: &str) -> Resul
     let count = u64::try_from(number).map_err(|_| Unusable::Lost(number))?;
     let observer = (!node.is_empty()).then_some(node);
     let at = Timestamp::parse(time);
-    Ok(Observation::Lost(Loss { at, observer, source: SourceKind::Hubble, cause: "", count }))
+    let cause = values::lost_cause(code(&lost.source, values::lost_source_code));
+    Ok(Observation::Lost(Loss { at, observer, source: SourceKind::Hubble, cause, count }))
 }
 
 /// A relay's news about its nodes, when it means that some are not seen.
 #[must_use]
 pub fn node_status<'a>(status: &'a json::NodeStatus<'a>, time: &str) -> Option<Observation<'a>> {
-    // relay.NodeState: 2 unavailable, 3 gone, 4 error.
-    let blind = match &status.state_change {
-        json::Enum::Name(name) => matches!(name.as_ref(), "NODE_UNAVAILABLE" | "NODE_GONE" | "NODE_ERROR"),
-        json::Enum::Code(code) => matches!(code, 2..=4),
-        json::Enum::Unset => false,
-    };
+    let state = values::node_state(code(&status.state_change, values::node_state_code));
+    let blind = state == values::NodeState::Blind;
     let nodes = status.node_names.iter().flatten().map(json::Text::as_str).collect();
     blind.then(|| Observation::Blind { at: Timestamp::parse(time).unwrap_or(Timestamp::MIN), nodes })
-}
-
-fn event_kind(event: Option<&json::EventType>) -> (EventKind, i32) {
-    let Some(event) = event else { return (EventKind::Trace, 0) };
-    let kind = match event.kind.0 {
-        1 => EventKind::Drop,
-        4 => EventKind::Trace,
-        5 => EventKind::PolicyVerdict,
-        7 => EventKind::Socket,
-        129 => EventKind::Layer7,
-        _ => EventKind::Other,
-    };
-    (kind, i32::try_from(event.sub_type.0).unwrap_or(i32::MAX))
 }
 
 fn layer4(l4: Option<&json::Layer4>) -> Result<(Protocol, u16, u16, TcpFlags), Unusable> {
@@ -140,70 +126,27 @@ fn end<'a>(endpoint: Option<&'a json::Endpoint<'a>>, ip: Option<IpAddr>, port: u
     End { ip, port, pod, uid: None, reserved: identity.and_then(Reserved::from_identity) }
 }
 
-fn verdict(flow: &json::Flow<'_>) -> Verdict {
-    match &flow.verdict {
-        json::Enum::Name(name) => match name.as_ref() {
-            "FORWARDED" => Verdict::Forwarded,
-            "DROPPED" => Verdict::Dropped(drop_reason(flow)),
-            "AUDIT" => Verdict::WouldDrop(drop_reason(flow)),
-            "REDIRECTED" => Verdict::Redirected,
-            _ => Verdict::Other,
-        },
-        json::Enum::Code(code) => match code {
-            1 => Verdict::Forwarded,
-            2 => Verdict::Dropped(drop_reason(flow)),
-            4 => Verdict::WouldDrop(drop_reason(flow)),
-            5 => Verdict::Redirected,
-            _ => Verdict::Other,
-        },
-        json::Enum::Unset => Verdict::Other,
+/// The number of an enum value, which JSON writes by name.
+fn code(told: &json::Enum<'_>, by_name: fn(&str) -> i64) -> i64 {
+    match told {
+        json::Enum::Name(name) => by_name(name),
+        json::Enum::Code(code) => *code,
+        json::Enum::Unset => 0,
     }
 }
 
-/// The name is newer than the number, but either may be missing or unknown.
 fn drop_reason(flow: &json::Flow<'_>) -> DropReason {
     let described = match &flow.drop_reason_desc {
         json::Enum::Name(name) => DropReason::from_name(name),
         json::Enum::Code(code) => u32::try_from(*code).ok().map(DropReason::from_code),
         json::Enum::Unset => None,
     };
-    let numbered = || flow.drop_reason.and_then(|n| u32::try_from(n.0).ok()).map(DropReason::from_code);
-    let from_event = || {
-        let event = flow.event_type.as_ref().filter(|event| event.kind.0 == 1)?;
-        u32::try_from(event.sub_type.0).ok().map(DropReason::from_code)
-    };
-    described.or_else(numbered).or_else(from_event).unwrap_or(DropReason::UNKNOWN)
+    values::drop_reason(described, flow.drop_reason.and_then(|n| u32::try_from(n.0).ok()), event(flow))
 }
 
-fn direction(told: &json::Enum<'_>) -> Option<Direction> {
-    match told {
-        json::Enum::Name(name) => match name.as_ref() {
-            "INGRESS" => Some(Direction::Ingress),
-            "EGRESS" => Some(Direction::Egress),
-            _ => None,
-        },
-        json::Enum::Code(1) => Some(Direction::Ingress),
-        json::Enum::Code(2) => Some(Direction::Egress),
-        _ => None,
-    }
-}
-
-fn state(told: &json::Enum<'_>) -> Option<ConnectionState> {
-    match told {
-        json::Enum::Unset => None,
-        json::Enum::Name(name) => Some(match name.as_ref() {
-            "NEW" => ConnectionState::New,
-            "ESTABLISHED" => ConnectionState::Established,
-            "REPLY" => ConnectionState::Reply,
-            _ => ConnectionState::Other,
-        }),
-        json::Enum::Code(code) => Some(match code {
-            1 => ConnectionState::New,
-            2 => ConnectionState::Established,
-            3 => ConnectionState::Reply,
-            _ => ConnectionState::Other,
-        }),
-    }
+fn event(flow: &json::Flow<'_>) -> Option<(i64, i64)> {
+    let wide = |number: json::Number| i64::try_from(number.0).unwrap_or(i64::MAX);
+    flow.event_type.as_ref().map(|event| (wide(event.kind), wide(event.sub_type)))
 }
 
 fn denied_by<'a>(flow: &'a json::Flow<'a>) -> Vec<NamedPolicy<'a>> {
@@ -219,20 +162,8 @@ fn denied_by<'a>(flow: &'a json::Flow<'a>) -> Vec<NamedPolicy<'a>> {
     egress.chain(named(&flow.ingress_denied_by, Direction::Ingress)).collect()
 }
 
-/// Before Cilium 1.17 the kind is told by the label `io.cilium.k8s.policy.derived-from` alone, and by none in some
-/// releases. Deny rules exist in two kinds only, one of which has no namespace.
 fn policy_kind<'a>(policy: &'a json::Policy<'a>) -> &'a str {
-    if !policy.kind.as_str().is_empty() {
-        return policy.kind.as_str();
-    }
-    let labels = policy.labels.iter().flatten().map(json::Text::as_str);
-    let mut derived = labels
-        .filter_map(|label| label.split_once("io.cilium.k8s.policy.derived-from="))
-        .map(|(_, kind)| kind);
-    let by_scope = if policy.namespace.as_str().is_empty() {
-        "CiliumClusterwideNetworkPolicy"
-    } else {
-        "CiliumNetworkPolicy"
-    };
-    derived.next().unwrap_or(by_scope)
+    let mut labels = policy.labels.iter().flatten().map(json::Text::as_str);
+    let derived = labels.find_map(values::derived_from);
+    values::policy_kind(policy.kind.as_str(), policy.namespace.as_str(), derived)
 }

@@ -3,5 +3,5 @@
 
 #[cfg(feature = "ebpf")]
 pub mod ebpf;
-#[cfg(feature = "ebpf")]
+pub mod hubble;
 pub mod placement;
