@@ -2,7 +2,6 @@
 //! unreadable input; 3 inconclusive. 1 wins over 3.
 
 use std::io::{IsTerminal, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,9 +9,9 @@ use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 use firedoor_core::report::Symptom;
 
-use crate::agent::{self, AgentOptions};
+use crate::agent;
 use crate::check::{self, FailOn};
-use crate::config;
+use crate::config::{self, Layers};
 use crate::output::{check_json, check_junit, check_sarif, check_text, fix, json, text};
 use crate::replay;
 
@@ -35,56 +34,108 @@ enum Command {
     /// Check a job's manifests before it runs: would its pods be able to talk, and where may they land
     #[command(after_long_help = CHECK)]
     Check(Check),
-    /// Watch a node: what its kernel sees of the jobs' traffic, diagnosed while it happens
+    /// Watch a node: what its kernel and Cilium see of the jobs' traffic, diagnosed while it happens
     #[command(after_long_help = AGENT)]
     Agent(Agent),
+    /// Print the effective configuration of an agent with these flags: every setting, its value and origin
+    Config(ShowConfig),
 }
 
 const AGENT: &str = "\
-Needs root with CAP_BPF and CAP_PERFMON, and a kernel from 5.15 on with type information (CONFIG_DEBUG_INFO_BTF).
-What the kernel does not offer is told at the start and under /readyz, with what is therefore not seen.
+Sources: `ebpf`, this node's kernel, and `hubble`, Cilium's flows of this node; both may be combined. The kernel needs
+root with CAP_BPF and CAP_PERFMON, and a kernel from 5.15 on with type information (CONFIG_DEBUG_INFO_BTF); Hubble needs
+its socket or address.
+What is not seen is told at the start and under /readyz.
 
-HTTP: /api/v1/report (the report, as `firedoor replay --format json` prints it; with ?format=text for people),
-/healthz, /readyz.
-SIGTERM and SIGINT end it; a recording is complete then.";
+The cluster is known through its API server (the pod's service account, or --kubeconfig), or from a directory of objects
+(--inventory).
+
+Every setting stands in a file, may be overruled by a variable of the environment, and that by a flag: `firedoor config`
+lists all with their meaning, value and origin.
+
+HTTP: /metrics, /api/v1/report (the report, as `firedoor replay --format json` prints it; with ?format=text for people),
+/api/v1/windows, /healthz, /readyz.
+SIGHUP reads configuration and inventory again; SIGTERM and SIGINT end it; a recording is complete then.";
 
 #[derive(clap::Args)]
 struct Agent {
-    /// Where observations come from
-    #[arg(long, value_enum, default_value_t = Source::Ebpf)]
-    source: Source,
+    #[command(flatten)]
+    settings: AgentSettings,
+}
+
+/// What may be configured by flags of its own; everything else by `--set`.
+#[derive(clap::Args)]
+struct AgentSettings {
+    /// Where observations come from: ebpf, hubble, or both [default: ebpf where this build has it, else hubble]
+    #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
+    source: Vec<String>,
     /// This node's name; several, each with the file of its network namespace, where nodes share a kernel
-    #[arg(long = "node", value_name = "NAME[=NETNS]", required = true, value_parser = node)]
-    nodes: Vec<(String, Option<PathBuf>)>,
-    /// A directory with the cluster's objects; read again when it changes
+    #[arg(long = "node", value_name = "NAME[=NETNS]", value_parser = node)]
+    nodes: Vec<String>,
+    /// A directory with the cluster's objects, in place of an API server; read again when it changes
     #[arg(long, value_name = "DIR")]
-    inventory: PathBuf,
-    /// Record what is observed into DIR/sockets.jsonl, which must not exist: `firedoor replay` reads it
+    inventory: Option<String>,
+    /// A kubeconfig file in place of the pod's service account
+    #[arg(long, value_name = "FILE", conflicts_with = "inventory")]
+    kubeconfig: Option<String>,
+    /// Hubble's server: unix:///path, host:port or tls://host:port [default: the node's socket]
+    #[arg(long, value_name = "ADDRESS")]
+    hubble: Option<String>,
+    /// Record what is observed into DIR, whose files must not exist: `firedoor replay` reads it
     #[arg(long, value_name = "DIR")]
-    record: Option<PathBuf>,
-    /// Where to serve HTTP
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9745")]
-    listen: SocketAddr,
+    record: Option<String>,
+    /// Where to serve HTTP [default: 0.0.0.0:9745]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
     /// Configuration
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Any setting, for example diagnosis.quietSeconds=120; `firedoor config` lists all
+    #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+}
+
+impl AgentSettings {
+    fn layers(self) -> Layers {
+        let list = |values: Vec<String>| (!values.is_empty()).then(|| values.join(","));
+        let of_flags = [
+            ("agent.sources", list(self.source)),
+            ("agent.node", list(self.nodes)),
+            ("agent.inventory", self.inventory),
+            ("agent.record", self.record),
+            ("agent.listen", self.listen),
+            ("kubernetes.kubeconfig", self.kubeconfig),
+            ("hubble.address", self.hubble),
+        ];
+        let given = of_flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        Layers { file: self.config, flags: given.chain(self.set).collect() }
+    }
+}
+
+#[derive(clap::Args)]
+struct ShowConfig {
+    #[command(flatten)]
+    settings: AgentSettings,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t = ConfigFormat::Toml)]
+    format: ConfigFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Source {
-    /// The kernel of this node
-    Ebpf,
+enum ConfigFormat {
+    /// As a file that would give it again
+    Toml,
+    /// For programs: one JSON document
+    Json,
 }
 
-fn node(text: &str) -> Result<(String, Option<PathBuf>), String> {
-    let (name, netns) = match text.split_once('=') {
-        Some((name, netns)) => (name, Some(PathBuf::from(netns))),
-        None => (text, None),
-    };
-    if name.is_empty() {
-        return Err("a node has a name".to_owned());
-    }
-    Ok((name.to_owned(), netns))
+fn node(text: &str) -> Result<String, String> {
+    config::node(text).map(|_| text.to_owned())
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("a setting has the form section.key=value")?;
+    Ok((key.trim().to_owned(), value.to_owned()))
 }
 
 const CHECK: &str = "\
@@ -223,6 +274,7 @@ pub fn run() -> ExitCode {
         Command::Replay(options) => finish(replay_command(&options)),
         Command::Check(options) => finish(check_command(&options)),
         Command::Agent(options) => finish(agent_command(options)),
+        Command::Config(options) => finish(config_command(options)),
     }
 }
 
@@ -285,8 +337,17 @@ fn replay_command(options: &Replay) -> anyhow::Result<ExitCode> {
 }
 
 fn agent_command(options: Agent) -> anyhow::Result<ExitCode> {
-    let Agent { source: Source::Ebpf, nodes, inventory, record, listen, config } = options;
-    agent::run(&AgentOptions { nodes, inventory, record, listen, config })?;
+    agent::run(&options.settings.layers())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn config_command(options: ShowConfig) -> anyhow::Result<ExitCode> {
+    let effective = options.settings.layers().read()?;
+    let to = std::io::BufWriter::new(std::io::stdout().lock());
+    read_or_left(match options.format {
+        ConfigFormat::Toml => effective.write(to),
+        ConfigFormat::Json => effective.write_json(to),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod capture;
 pub mod check;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod harmless;
 pub mod hubble;

@@ -22,6 +22,11 @@ impl Directory {
         Self { path: path.to_owned(), seen: None }
     }
 
+    /// The next look finds everything changed.
+    pub(super) fn forget(&mut self) {
+        self.seen = None;
+    }
+
     /// All objects, when anything changed since the last time.
     pub(super) fn changed(&mut self, problems: &mut Problems) -> io::Result<Option<Vec<Object>>> {
         std::fs::read_dir(&self.path)?;

@@ -1,69 +1,50 @@
-//! The agent's HTTP port: the report, health and readiness. A thread of its own, so that a slow reader never
-//! holds up the observer; it also waits for the signals that end the agent.
+//! The agent's HTTP port: metrics, the report, mergeable windows, health and readiness. Enters: requests; leaves: what
+//! the board shows. A slow reader holds up nobody but itself.
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::board::Board;
-use super::observer::{Stop, log};
+use super::outside::Asked;
+use super::{log, metrics};
 use crate::output::{json, text};
 
 /// Connections served at a time; more wait.
 const CONNECTIONS: usize = 64;
 /// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the observer may take for an answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long a connection may last: one that reads nothing must not keep its place for ever.
+const LONGEST: Duration = Duration::from_secs(300);
 
-/// Starts serving, and tells through `ask` when the agent should stop. Gives the address it listens on.
-pub(super) fn serve(address: SocketAddr, board: Arc<Board>, ask: SyncSender<Stop>) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("http".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                ended = accept(listener, board) => {
-                    if let Err(why) = ended {
-                        log(&format!("the HTTP port is gone: {why}"));
-                    }
-                    // Without its port the agent still watches and logs.
-                    wait_for_end().await;
-                }
-                () = wait_for_end() => {}
-            }
-            let _ = ask.send(Stop::Asked);
-        });
-    })?;
-    Ok(address)
-}
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-async fn wait_for_end() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// Serves until its task is ended.
+pub(super) async fn serve(listener: TcpListener, board: Arc<Board>, asks: mpsc::Sender<Asked>) {
+    if let Err(why) = accept(listener, board, asks).await {
+        // Without its port the agent still watches and logs.
+        log(&format!("the HTTP port is gone: {why}"));
     }
 }
 
-async fn accept(listener: TcpListener, board: Arc<Board>) -> io::Result<()> {
+async fn accept(listener: TcpListener, board: Arc<Board>, asks: mpsc::Sender<Asked>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -76,16 +57,17 @@ async fn accept(listener: TcpListener, board: Arc<Board>) -> io::Result<()> {
                 continue;
             }
         };
-        let board = Arc::clone(&board);
+        let (board, asks) = (Arc::clone(&board), asks.clone());
         tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let answer = answer(&request, &board);
-                async move { Ok::<_, Infallible>(answer) }
+                let (board, asks) = (Arc::clone(&board), asks.clone());
+                async move { Ok::<_, Infallible>(answer(&request, &board, &asks).await) }
             });
             let mut connection = http1::Builder::new();
             connection.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(true);
             // What a client does wrong is the client's problem.
-            let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+            let _ = tokio::time::timeout(LONGEST, connection.serve_connection(TokioIo::new(stream), service))
+                .await;
             drop(permit);
         });
     }
@@ -98,28 +80,76 @@ fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Bytes {
     bytes.into()
 }
 
-fn answer(request: &Request<Incoming>, board: &Board) -> Response<Full<Bytes>> {
-    const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-    const JSON: HeaderValue = HeaderValue::from_static("application/json");
-    let (status, kind, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/api/v1/report") => match board.report() {
-            Some(report) if request.uri().query() == Some("format=text") => {
-                (StatusCode::OK, TEXT, written(|to| text::write(&report, false, to)))
-            }
-            Some(report) => (StatusCode::OK, JSON, written(|to| json::write(&report, to))),
-            None => (StatusCode::SERVICE_UNAVAILABLE, TEXT, Bytes::from_static(b"no report yet\n")),
-        },
-        (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
-        (&Method::GET | &Method::HEAD, "/readyz") => (StatusCode::OK, JSON, board.readiness().into()),
-        (&Method::GET | &Method::HEAD, _) => (
-            StatusCode::NOT_FOUND,
-            TEXT,
-            Bytes::from_static(b"there are /api/v1/report, /healthz and /readyz\n"),
-        ),
-        _ => (StatusCode::METHOD_NOT_ALLOWED, TEXT, Bytes::from_static(b"only GET\n")),
+type Answer = (StatusCode, HeaderValue, Bytes);
+
+async fn answer(
+    request: &Request<Incoming>,
+    board: &Board,
+    asks: &mpsc::Sender<Asked>,
+) -> Response<Full<Bytes>> {
+    let known = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (status, kind, body) = if known && request.uri().path() == "/api/v1/windows" {
+        windows(asks).await
+    } else if known {
+        let accepted = request.headers().get(ACCEPT).and_then(|accepted| accepted.to_str().ok());
+        page(request.uri().path(), request.uri().query(), accepted.unwrap_or_default(), board)
+    } else {
+        (StatusCode::METHOD_NOT_ALLOWED, TEXT, Bytes::from_static(b"only GET\n"))
     };
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, kind);
+    if !known {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
     response
+}
+
+/// Only the observer has what this is made of.
+async fn windows(asks: &mpsc::Sender<Asked>) -> Answer {
+    let (to, told) = oneshot::channel();
+    let asked = asks.try_send(Asked::Windows(to)).is_ok();
+    match tokio::time::timeout(ANSWER, told).await {
+        Ok(Ok(body)) if asked => (StatusCode::OK, JSON, body),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, TEXT, Bytes::from_static(b"busy: ask again\n")),
+    }
+}
+
+fn page(path: &str, query: Option<&str>, accepted: &str, board: &Board) -> Answer {
+    let shown = board.shown();
+    let not_yet = || (StatusCode::SERVICE_UNAVAILABLE, TEXT, Bytes::from_static(b"not yet: see /readyz\n"));
+    match path {
+        "/metrics" => {
+            let (kind, form) = if accepted.contains("application/openmetrics-text") {
+                (OPEN_METRICS, metrics::Form::OpenMetrics)
+            } else {
+                (PROMETHEUS, metrics::Form::Prometheus)
+            };
+            (StatusCode::OK, kind, written(|to| metrics::write(&shown, form, to)))
+        }
+        "/api/v1/report" => match &shown.report {
+            Some(report) if query == Some("format=text") => {
+                (StatusCode::OK, TEXT, written(|to| text::write(report, false, to)))
+            }
+            Some(report) => (StatusCode::OK, JSON, written(|to| json::write(report, to))),
+            None => not_yet(),
+        },
+        "/healthz" if board.is_alive() => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
+        "/healthz" => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            TEXT,
+            Bytes::from_static(b"the observing thread has stopped turning\n"),
+        ),
+        "/readyz" => {
+            let status = if shown.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            (status, JSON, shown.readiness().into())
+        }
+        _ => (
+            StatusCode::NOT_FOUND,
+            TEXT,
+            Bytes::from_static(
+                b"there are /metrics, /api/v1/report, /api/v1/windows, /healthz and /readyz\n",
+            ),
+        ),
+    }
 }

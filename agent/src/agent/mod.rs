@@ -1,44 +1,35 @@
 //! The agent on a node: what the sources tell goes through the pipeline, and the board shows what came of it.
-//! Enters: settings; leaves: a report over HTTP, one line of log for each finding that changes. One thread
-//! observes and diagnoses, another one serves.
+//! Enters: a configuration; leaves: reports, metrics and readiness over HTTP, one line of log for each finding that
+//! changes. The thread that calls [`run`] observes and diagnoses; one more talks to the network.
 
-#[cfg(feature = "ebpf")]
 mod board;
-#[cfg(feature = "ebpf")]
 mod directory;
-#[cfg(feature = "ebpf")]
 mod http;
+mod interest;
 #[cfg(feature = "ebpf")]
+mod kernel;
+#[cfg(not(feature = "ebpf"))]
+#[path = "no_kernel.rs"]
+mod kernel;
+mod metrics;
 mod observer;
-#[cfg(feature = "ebpf")]
+mod outside;
 mod recording;
-#[cfg(feature = "ebpf")]
+mod supply;
 mod transitions;
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use firedoor_core::time::Timestamp;
 
 use crate::capture::shown;
 use crate::config::ConfigError;
 #[cfg(feature = "ebpf")]
 use crate::source::ebpf::ProbeError;
-#[cfg(feature = "ebpf")]
 pub use observer::run;
-
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct AgentOptions {
-    /// The nodes on this kernel, by name, with the file of their network namespace where it is not the agent's own.
-    pub nodes: Vec<(String, Option<PathBuf>)>,
-    /// A directory with the cluster's objects, in place of an API server; read again when it changes.
-    pub inventory: PathBuf,
-    /// Where to write what is observed, as a capture.
-    pub record: Option<PathBuf>,
-    /// Where to serve.
-    pub listen: SocketAddr,
-    /// Configuration.
-    pub config: Option<PathBuf>,
-}
 
 /// Why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -52,9 +43,18 @@ pub enum AgentError {
     Probe(#[from] ProbeError),
     /// This build cannot.
     #[error(
-        "this firedoor was built without the kernel source; `cargo xtask ebpf` and then `cargo build --release --features ebpf` builds one with it"
+        "this firedoor was built without the kernel source; `cargo xtask ebpf` and then `cargo build --release --features ebpf` builds one with it, and --source hubble does without"
     )]
     NoEbpf,
+    /// Whose sockets to watch is not said.
+    #[error("the agent must know its node's name: --node NAME, or FIREDOOR_AGENT_NODE")]
+    NoNode,
+    /// Hubble cannot be asked.
+    #[error("hubble.address: {0}")]
+    Hubble(String),
+    /// The cluster cannot be known.
+    #[error("{0}; --inventory DIR does without an API server")]
+    Cluster(String),
     /// The objects.
     #[error("cannot read the inventory {}: {why}", shown(path))]
     Inventory {
@@ -79,13 +79,18 @@ pub enum AgentError {
         /// Why.
         why: std::io::Error,
     },
+    /// The runtime.
+    #[error("cannot start the agent's threads: {0}")]
+    Threads(std::io::Error),
 }
 
-/// Without the kernel there is nothing to run on yet.
-///
-/// # Errors
-/// Always.
-#[cfg(not(feature = "ebpf"))]
-pub fn run(_options: &AgentOptions) -> Result<(), AgentError> {
-    Err(AgentError::NoEbpf)
+/// The wall clock: the one place that reads it.
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn log(line: &str) {
+    // A log that cannot be written is no reason to stop watching.
+    let _ = writeln!(std::io::stderr(), "firedoor: {line}");
 }

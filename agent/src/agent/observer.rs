@@ -1,153 +1,380 @@
-//! The thread that observes: asks the source, feeds the pipeline, judges, and puts up what came of it.
+//! The thread that observes: asks the kernel, takes what Hubble tells and what is new in the cluster, feeds the
+//! pipeline, judges, and puts up what came of it.
 
-use std::io::Write as _;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use firedoor_core::inventory::Inventory;
-use firedoor_core::observation::Observation;
+use firedoor_core::membership::JobId;
+use firedoor_core::observation::{Observation, SourceKind};
 use firedoor_core::pipeline::Pipeline;
+use firedoor_core::settings::Settings;
 use firedoor_core::time::Timestamp;
 
-use super::board::Board;
-use super::directory::Directory;
+use super::board::{Board, InventoryShown, Shown, SourceShown};
+use super::kernel::KernelWatch;
+use super::outside::{Asked, Outside, Waiting};
 use super::recording::Recording;
 use super::transitions::Transitions;
-use super::{AgentError, AgentOptions, http};
+use super::{AgentError, interest, log, now};
 use crate::capture::Problems;
-use crate::config::Config;
-use crate::source::ebpf::{EbpfSettings, EbpfSource, ObservedNode};
+use crate::cluster::Lookup;
+use crate::config::{Config, Layers};
+use crate::source::hubble::{Batch, Role, Server, SourceState, Told};
 use crate::source::placement::Placement;
 
-/// How often the sources are asked: socket events wait in a ring of bounded size.
+/// How often the kernel is asked: socket events wait in a ring of bounded size.
 const POLL: Duration = Duration::from_millis(100);
-/// How often everything is judged anew.
+/// How often everything is judged anew ...
 const JUDGE: Duration = Duration::from_secs(1);
-
-/// Why observing stops.
-pub(super) enum Stop {
-    /// It was asked to.
-    Asked,
-}
+/// ... unless that takes more than one part in so many of the time.
+const JUDGE_SHARE: u32 = 20;
 
 /// Runs until it is told to stop (SIGTERM, SIGINT).
 ///
 /// # Errors
-/// When it cannot start, or the kernel stops answering.
-pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
-    let config = match &options.config {
-        Some(path) => Config::read(path)?,
-        None => Config::default(),
-    };
-    let mut directory = Directory::new(&options.inventory);
-    let mut problems = Problems::default();
-    let objects = directory
-        .changed(&mut problems)
-        .map_err(|why| AgentError::Inventory { path: options.inventory.clone(), why })?
-        .unwrap_or_default();
-    let pipeline = Pipeline::new(Inventory::new(objects, &config.grouping), config.settings.clone());
-    let nodes = options
-        .nodes
-        .iter()
-        .map(|(name, netns)| ObservedNode { name: name.as_str().into(), netns: netns.clone() });
-    let kernel = config.kernel.clone();
-    let mut source = EbpfSource::start(EbpfSettings {
-        nodes: nodes.collect(),
-        cgroups: kernel.cgroups,
-        sample_every: kernel.sample_every,
-        slots: kernel.max_sockets,
-    })?;
-    source.place(Placement::of(pipeline.inventory(), now()));
-    let recording = options.record.as_deref().map(Recording::create).transpose()?;
-    let board = Arc::new(Board::new(&source));
-    for line in problems.lines() {
-        log(&line);
-    }
-    for hook in source.hooks() {
-        if let Some(why) = &hook.missing {
-            log(&format!("not seen: {} ({}): {why}", hook.sees, hook.name));
+/// When it cannot start.
+pub fn run(layers: &Layers) -> Result<(), AgentError> {
+    let config = layers.read()?.config;
+    let board = Arc::new(Board::new());
+    let has = |kind| config.agent.sources.contains(&kind);
+    let kernel = has(SourceKind::Ebpf).then(|| match KernelWatch::start(&config, now()) {
+        // One source that cannot start takes no agent down that has another one.
+        Err(why) if has(SourceKind::Hubble) => {
+            log(&format!("the kernel is not watched: {why}"));
+            Ok(KernelWatch::down(&config, &why, now()))
         }
-    }
-    for note in source.notes() {
-        log(note);
-    }
-    let transitions = Transitions::default();
-    let mut observer = Observer { directory, pipeline, source, recording, board, transitions };
-    // From the first look on nothing is missed: only then is it ready.
-    observer.look()?;
-    let (ask, asked) = sync_channel(1);
-    let address = http::serve(options.listen, Arc::clone(&observer.board), ask)
-        .map_err(|why| AgentError::Listen { address: options.listen, why })?;
-    log(&format!("watching; http://{}/api/v1/report", address));
-    observer.run(&asked)
+        other => other,
+    });
+    let kernel = kernel.transpose()?;
+    let recording = config
+        .agent
+        .record
+        .as_deref()
+        .map(|directory| Recording::create(directory, &config.agent.sources))
+        .transpose()?;
+    let outside = Outside::start(&config, &board)?;
+    log(&format!("http://{}/api/v1/report", outside.address));
+    let mut observer = Observer::new(layers.clone(), config, board, kernel, recording, outside);
+    observer.begin()?;
+    observer.run()
 }
 
 struct Observer {
-    directory: Directory,
+    layers: Layers,
+    config: Config,
+    inventory: InventoryShown,
     pipeline: Pipeline,
-    source: EbpfSource,
+    kernel: Option<KernelWatch>,
+    hubble: Option<SourceShown>,
     recording: Option<Recording>,
+    /// Why the recording is not whole.
+    unrecorded: Option<AgentError>,
+    outside: Outside,
     board: Arc<Board>,
     transitions: Transitions,
+    judged: Instant,
+    judging: Duration,
+    /// What was told last of what was seen, and when.
+    windows: Option<(Instant, Bytes)>,
+}
+
+/// What wakes the observer.
+enum Woken {
+    Told(Told),
+    Asked(Asked),
+    Nobody,
 }
 
 impl Observer {
-    fn run(mut self, asked: &Receiver<Stop>) -> Result<(), AgentError> {
-        let mut judged = Instant::now();
-        loop {
-            self.look()?;
-            if judged.elapsed() >= JUDGE {
-                judged = Instant::now();
-                self.renew();
-                self.judge();
-            }
-            match asked.recv_timeout(POLL) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(Stop::Asked) | Err(RecvTimeoutError::Disconnected) => break,
-            }
+    fn new(
+        layers: Layers,
+        config: Config,
+        board: Arc<Board>,
+        kernel: Option<KernelWatch>,
+        recording: Option<Recording>,
+        outside: Outside,
+    ) -> Self {
+        let hubble = config.agent.sources.contains(&SourceKind::Hubble);
+        let pipeline = Pipeline::new(Inventory::new(Vec::new(), &config.grouping), settings(&config));
+        Self {
+            pipeline,
+            kernel,
+            hubble: hubble.then(|| SourceShown::new(SourceKind::Hubble)),
+            recording,
+            unrecorded: None,
+            outside,
+            board,
+            transitions: Transitions::default(),
+            inventory: InventoryShown::default(),
+            judged: Instant::now(),
+            judging: Duration::ZERO,
+            windows: None,
+            layers,
+            config,
         }
-        let Self { mut pipeline, source, mut recording, board, mut transitions, .. } = self;
-        source.finish(now(), &mut |observation| take(&mut pipeline, recording.as_mut(), observation))?;
-        if let Some(recording) = &mut recording {
-            recording.settle()?;
+    }
+
+    /// Knows the cluster, as far as that takes no waiting, and looks for the first time.
+    fn begin(&mut self) -> Result<(), AgentError> {
+        self.renew().map_err(|why| AgentError::Inventory {
+            path: self.config.agent.inventory.clone().unwrap_or_default(),
+            why,
+        })?;
+        if let Some(kernel) = &self.kernel {
+            for hook in kernel.shown().hooks.iter().filter(|hook| !hook.attached) {
+                let why = hook.reason.as_deref().unwrap_or("not attached");
+                log(&format!("not seen: {} ({}): {why}", hook.sees, hook.name));
+            }
+            kernel.shown().notes.iter().for_each(|note| log(note));
+            self.pipeline.source_state(SourceKind::Ebpf, kernel.shown().up, now());
         }
-        let report = pipeline.finish();
-        transitions.tell(&report, &mut |line| log(line));
-        board.show(report);
+        // From the first look on nothing is missed: only then is it ready.
+        self.look();
+        self.judge();
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(), AgentError> {
-        let Self { pipeline, recording, source, .. } = self;
-        source.poll(now(), &mut |observation| take(pipeline, recording.as_mut(), observation))?;
-        if let Some(recording) = recording {
-            recording.settle()?;
+    fn run(mut self) -> Result<(), AgentError> {
+        let waiting = Waiting::new()?;
+        let mut polled = Instant::now();
+        loop {
+            match self.wait(&waiting, POLL.saturating_sub(polled.elapsed())) {
+                Woken::Told(told) => self.take_told(told),
+                Woken::Asked(Asked::Stop) => break,
+                Woken::Asked(Asked::Reload) => self.reload(),
+                Woken::Asked(Asked::Windows(to)) => {
+                    // Whoever asked may have left.
+                    let _ = to.send(self.windows());
+                }
+                Woken::Nobody => {}
+            }
+            if polled.elapsed() >= POLL {
+                polled = Instant::now();
+                self.look();
+                if let Err(why) = self.renew() {
+                    log(&format!("the inventory cannot be read now, the last one stays: {why}"));
+                }
+            }
+            if self.judged.elapsed() >= JUDGE.max(self.judging * JUDGE_SHARE) {
+                self.judge();
+            }
+            self.board.turn();
         }
-        Ok(())
+        self.finish()
+    }
+
+    fn wait(&mut self, waiting: &Waiting, time: Duration) -> Woken {
+        let Outside { asked, told, .. } = &mut self.outside;
+        let next = async {
+            tokio::select! {
+                biased;
+                Some(asked) = asked.recv() => Woken::Asked(asked),
+                Some(told) = told.recv() => Woken::Told(told),
+                else => std::future::pending().await,
+            }
+        };
+        waiting.within(time, next).unwrap_or(Woken::Nobody)
+    }
+
+    fn finish(self) -> Result<(), AgentError> {
+        let Self { mut pipeline, kernel, mut recording, mut transitions, unrecorded, .. } = self;
+        let mut unrecorded = unrecorded;
+        let last = kernel.map_or(Ok(()), |kernel| {
+            kernel.finish(now(), &mut |observation| take(&mut pipeline, recording.as_mut(), observation))
+        });
+        if let Some(recording) = &mut recording {
+            unrecorded = unrecorded.or(recording.settle().err());
+        }
+        transitions.tell(&pipeline.finish(), &mut |line| log(line));
+        unrecorded.map_or(last, Err)
+    }
+
+    /// Asks the kernel.
+    fn look(&mut self) {
+        let Self { pipeline, recording, kernel, .. } = self;
+        if let Some(kernel) = kernel {
+            let was_up = kernel.shown().up;
+            let at = now();
+            kernel.poll(at, &mut |observation| take(pipeline, recording.as_mut(), observation));
+            let shown = kernel.shown();
+            if shown.up != was_up {
+                tell_state(pipeline, shown, at);
+            }
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let settled = self.recording.as_mut().map_or(Ok(()), Recording::settle);
+        if let Err(why) = settled {
+            // Whoever watches the log learns it now; who waits for the end learns it from the exit code.
+            log(&format!("{why}; nothing more is recorded"));
+            self.recording = None;
+            self.unrecorded = Some(why);
+        }
+    }
+
+    fn take_told(&mut self, told: Told) {
+        match told {
+            Told::Batch(batch) => self.take_batch(&batch),
+            Told::State(state) => self.take_state(state),
+            Told::Sees { at, nodes } => {
+                let nodes = nodes.iter().map(String::as_str).collect();
+                let seen = Observation::Reached { at: at.unwrap_or_else(now), nodes };
+                take(&mut self.pipeline, self.recording.as_mut(), seen);
+            }
+            Told::Certificate(certificate) => {
+                let Some(shown) = &mut self.hubble else { return };
+                shown.certificate_expiry = certificate.expires;
+                shown.notes = certificate.problem.into_iter().collect();
+                shown.notes.iter().for_each(|note| log(note));
+            }
+        }
+    }
+
+    fn take_batch(&mut self, batch: &Batch) {
+        let Self { pipeline, recording, .. } = self;
+        batch.observations(|observation| match observation {
+            Ok(observation) => take(pipeline, recording.as_mut(), observation),
+            Err(_) => pipeline.reject(SourceKind::Hubble),
+        });
+    }
+
+    fn take_state(&mut self, state: SourceState) {
+        let Some(shown) = &mut self.hubble else { return };
+        let at = now();
+        let before = (shown.up, shown.why.clone());
+        match state {
+            SourceState::Up(server) => {
+                if !shown.up {
+                    shown.since = Some(at);
+                }
+                (shown.up, shown.why) = (true, None);
+                shown.server = Some(described(&server));
+            }
+            SourceState::Down { since, why } => {
+                (shown.up, shown.since, shown.why) = (false, Some(since), Some(why));
+            }
+        }
+        // The same trouble again is no news.
+        if before != (shown.up, shown.why.clone()) {
+            tell_state(&mut self.pipeline, shown, at);
+        }
     }
 
     fn judge(&mut self) {
-        let report = self.pipeline.report();
+        self.judged = Instant::now();
+        self.pipeline.pass(now());
+        let report = self.pipeline.look();
         self.transitions.tell(&report, &mut |line| log(line));
-        self.board.show(report);
+        self.ask_for_unknown();
+        let sources = self.kernel.iter().map(KernelWatch::shown).chain(&self.hubble);
+        self.board.show(Shown::of(&self.pipeline, report, sources, self.inventory.clone()));
+        self.judging = self.judged.elapsed();
+    }
+
+    /// What was seen, as JSON. Made anew once a second at the most, however often it is asked for.
+    fn windows(&mut self) -> Bytes {
+        match &self.windows {
+            Some((made, body)) if made.elapsed() < JUDGE => body.clone(),
+            _ => {
+                let body = serde_json::to_vec(&self.pipeline.windows()).unwrap_or_default();
+                let body = Bytes::from(body);
+                self.windows = Some((Instant::now(), body.clone()));
+                body
+            }
+        }
+    }
+
+    /// Peers of large jobs that were seen and are not known are looked up, as many as there is room for.
+    fn ask_for_unknown(&mut self) {
+        for unknown in self.pipeline.take_unresolved() {
+            let lookup = Lookup { namespace: Some(unknown.namespace), ip: unknown.ip, pod: unknown.pod };
+            if self.outside.lookups.try_send(lookup).is_err() {
+                break;
+            }
+        }
     }
 
     /// Takes in what changed in the inventory.
-    fn renew(&mut self) {
+    fn renew(&mut self) -> std::io::Result<()> {
         let mut problems = Problems::default();
-        match self.directory.changed(&mut problems) {
-            Ok(Some(objects)) => {
-                self.pipeline.update(objects);
-                self.source.place(Placement::of(self.pipeline.inventory(), now()));
-            }
-            Ok(None) => {}
-            Err(why) => log(&format!("the inventory cannot be read now, the last one stays: {why}")),
-        }
+        let renewal = self.outside.supply.changed(&mut problems);
         for line in problems.lines() {
             log(&line);
         }
+        let Some(renewal) = renewal? else { return Ok(()) };
+        for note in renewal.shown.notes.iter().filter(|note| !self.inventory.notes.contains(note)) {
+            log(note);
+        }
+        self.inventory = renewal.shown;
+        self.pipeline.update(renewal.objects, &renewal.ended);
+        let partial = known_in_part(self.pipeline.inventory(), &renewal.partial);
+        self.pipeline.known_in_part(partial);
+        let inventory = self.pipeline.inventory();
+        let at = now();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.place(Placement::of(inventory, at));
+        }
+        if self.hubble.is_some() && self.inventory.ready {
+            let interest = interest::of(inventory, &self.config.agent.nodes, at);
+            self.outside.interest.send_if_modified(|known| {
+                let differs = **known != interest;
+                if differs {
+                    *known = Arc::new(interest);
+                }
+                differs
+            });
+        }
+        Ok(())
     }
+
+    /// Reads configuration and inventory again. What is wrong changes nothing.
+    fn reload(&mut self) {
+        self.outside.supply.again();
+        let config = match self.layers.read() {
+            Ok(effective) => effective.config,
+            Err(why) => return log(&format!("the configuration stays as it was: {why}")),
+        };
+        let fixed = Config { settings: self.config.settings.clone(), ..config.clone() };
+        if fixed != self.config {
+            log(
+                "changes of anything but [diagnosis], [policy] and [prices] take effect when the agent starts anew",
+            );
+        }
+        self.pipeline.configure(settings(&config));
+        self.config.settings = config.settings;
+        log("the configuration was read again");
+    }
+}
+
+/// The jobs of these pods, by UID.
+fn known_in_part(inventory: &Inventory, pods: &BTreeSet<String>) -> BTreeSet<JobId> {
+    if pods.is_empty() {
+        return BTreeSet::new();
+    }
+    let known = inventory
+        .pods()
+        .iter()
+        .enumerate()
+        .filter(|(_, pod)| pod.uid.as_ref().is_some_and(|uid| pods.contains(uid)));
+    let jobs = known.filter_map(|(id, _)| inventory.membership().of_pod(id));
+    let jobs = jobs.filter_map(|(job, _)| inventory.membership().jobs.get(job));
+    jobs.map(|job| job.id.clone()).collect()
+}
+
+/// What a node's kernel or its Hubble server tells comes in about the order of its own clock.
+const LATENESS: [(SourceKind, Duration); 2] =
+    [(SourceKind::Ebpf, Duration::from_secs(2)), (SourceKind::Hubble, Duration::from_secs(5))];
+
+/// An agent's report has a horizon; and what its own node tells does not come late. A relay joins the clocks of many
+/// nodes.
+fn settings(config: &Config) -> Settings {
+    let own = LATENESS.into_iter().filter(|(kind, _)| *kind != SourceKind::Hubble || !config.hubble.relay);
+    Settings { horizon: Some(config.agent.report), lateness_of: own.collect(), ..config.settings.clone() }
 }
 
 fn take(pipeline: &mut Pipeline, recording: Option<&mut Recording>, observation: Observation<'_>) {
@@ -157,13 +384,25 @@ fn take(pipeline: &mut Pipeline, recording: Option<&mut Recording>, observation:
     pipeline.observe(observation);
 }
 
-/// The wall clock: the one place that reads it.
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+/// A Hubble server in a few words.
+fn described(server: &Server) -> String {
+    let version = server.version.as_deref().unwrap_or("of unknown version");
+    match &server.role {
+        Role::Node => format!("node server {version}"),
+        Role::Relay { connected, unavailable } => {
+            let connected = connected.map_or("unknown".to_owned(), |count| count.to_string());
+            format!("relay {version}, {connected} nodes connected, {} unavailable", unavailable.len())
+        }
+    }
 }
 
-pub(super) fn log(line: &str) {
-    // A log that cannot be written is no reason to stop watching.
-    let _ = writeln!(std::io::stderr(), "firedoor: {line}");
+/// A source came up or went down.
+fn tell_state(pipeline: &mut Pipeline, shown: &SourceShown, at: Timestamp) {
+    let name = shown.source.as_str();
+    match (&shown.why, shown.up) {
+        (_, true) => log(&format!("{name} is watched")),
+        (Some(why), false) => log(&format!("{name} is not watched: {why}")),
+        (None, false) => log(&format!("{name} is not watched")),
+    }
+    pipeline.source_state(shown.source, shown.up, at);
 }

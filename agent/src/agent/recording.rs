@@ -1,45 +1,72 @@
-//! What is observed, on its way into a file. What cannot be written ends the recording loudly: half a recording
-//! that passes for a whole one is worse than none.
+//! What is observed, on its way into the files of a capture. What cannot be written ends the recording loudly: half a
+//! recording that passes for a whole one is worse than none.
 
-use std::io::{BufWriter, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use firedoor_core::observation::Observation;
+use firedoor_core::observation::{Observation, SourceKind};
 
 use super::AgentError;
 use crate::capture::sockets;
+use crate::hubble;
 
-/// What is observed, on its way into a file.
+/// What is observed, on its way into files.
 pub(super) struct Recording {
-    path: PathBuf,
-    file: BufWriter<std::fs::File>,
-    failed: Option<std::io::Error>,
+    directory: PathBuf,
+    sockets: Option<BufWriter<File>>,
+    flows: Option<BufWriter<File>>,
+    failed: Option<io::Error>,
 }
 
 impl Recording {
-    pub(super) fn create(directory: &Path) -> Result<Self, AgentError> {
-        let path = directory.join("sockets.jsonl");
-        let create = || {
-            std::fs::create_dir_all(directory)?;
-            std::fs::OpenOptions::new().create_new(true).append(true).open(&path)
+    /// Creates the files of these sources, none of which may exist.
+    pub(super) fn create(directory: &Path, sources: &[SourceKind]) -> Result<Self, AgentError> {
+        let file = |kind, name: &str| -> Result<Option<BufWriter<File>>, AgentError> {
+            if !sources.contains(&kind) {
+                return Ok(None);
+            }
+            let path = directory.join(name);
+            let created = std::fs::create_dir_all(directory)
+                .and_then(|()| OpenOptions::new().create_new(true).append(true).open(&path));
+            created.map(|file| Some(BufWriter::new(file))).map_err(|why| AgentError::Record { path, why })
         };
-        match create() {
-            Ok(file) => Ok(Self { path, file: BufWriter::new(file), failed: None }),
-            Err(why) => Err(AgentError::Record { path, why }),
-        }
+        Ok(Self {
+            sockets: file(SourceKind::Ebpf, "sockets.jsonl")?,
+            flows: file(SourceKind::Hubble, "flows.jsonl")?,
+            directory: directory.to_owned(),
+            failed: None,
+        })
     }
 
     pub(super) fn write(&mut self, observation: &Observation<'_>) {
-        if self.failed.is_none()
-            && let Err(why) = sockets::write(&mut self.file, observation)
-        {
-            self.failed = Some(why);
+        if self.failed.is_some() {
+            return;
         }
+        let of_kernel = match observation {
+            Observation::Drops(_) | Observation::Socket(_) => true,
+            Observation::Flow(_) | Observation::Blind { .. } | Observation::Reached { .. } => false,
+            Observation::Lost(loss) => loss.source == SourceKind::Ebpf,
+        };
+        let written = match (of_kernel, &mut self.sockets, &mut self.flows) {
+            (true, Some(file), _) => sockets::write(file, observation),
+            (false, _, Some(file)) => hubble::write::write(file, observation),
+            _ => Ok(()),
+        };
+        self.failed = written.err();
     }
 
-    /// Brings everything to the file; what could not be written ends the recording loudly.
+    /// Brings everything to the files.
+    ///
+    /// # Errors
+    /// When something could not be written, now or before: the recording is not whole.
     pub(super) fn settle(&mut self) -> Result<(), AgentError> {
-        let failed = self.failed.take().or_else(|| self.file.flush().err());
-        failed.map_or(Ok(()), |why| Err(AgentError::Record { path: self.path.clone(), why }))
+        let flush = |file: &mut Option<BufWriter<File>>| file.as_mut().map_or(Ok(()), |file| file.flush());
+        let failed = self
+            .failed
+            .take()
+            .or_else(|| flush(&mut self.sockets).err())
+            .or_else(|| flush(&mut self.flows).err());
+        failed.map_or(Ok(()), |why| Err(AgentError::Record { path: self.directory.clone(), why }))
     }
 }

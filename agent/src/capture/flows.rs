@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use firedoor_core::observation::{Loss, Observation};
+use firedoor_core::observation::{Loss, Observation, SourceKind};
 use firedoor_core::pipeline::Pipeline;
 use firedoor_core::time::Timestamp;
 use memchr::memmem;
@@ -40,6 +40,15 @@ enum Form {
     PlainFlows,
     /// firedoor's own recording of the kernel.
     Sockets,
+}
+
+impl Form {
+    fn kind(self) -> SourceKind {
+        match self {
+            Self::Responses | Self::PlainFlows => SourceKind::Hubble,
+            Self::Sockets => SourceKind::Ebpf,
+        }
+    }
 }
 
 struct Source {
@@ -150,7 +159,7 @@ fn time_of(line: &[u8]) -> Option<Timestamp> {
 fn enter(source: &mut Source, pipeline: &mut Pipeline, problems: &mut Problems, tally: &mut Tally) {
     if let Err(Damage { what, entered }) = take_line(source, pipeline, tally) {
         if !entered {
-            pipeline.reject();
+            pipeline.reject(source.form.kind());
         }
         problems.note(source.lines.path(), source.lines.number(), what);
     }

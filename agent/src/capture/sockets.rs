@@ -132,7 +132,7 @@ pub fn write(to: &mut impl Write, observation: &Observation<'_>) -> io::Result<(
             count: Some(loss.count),
             ..Line::default()
         },
-        Observation::Flow(_) | Observation::Blind { .. } => return Ok(()),
+        Observation::Flow(_) | Observation::Blind { .. } | Observation::Reached { .. } => return Ok(()),
     };
     serde_json::to_writer(&mut *to, &line)?;
     to.write_all(b"\n")
