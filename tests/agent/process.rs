@@ -1,0 +1,153 @@
+//! An agent as a process. Waits for conditions, for a minute; what is waited for in vain is shown with the agent's log.
+
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use crate::world::{NODE, Stage};
+
+/// For what takes a second on an idle machine.
+const LIMIT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(crate) struct Agent {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Agent {
+    /// Starts one that follows both servers of the stage.
+    pub(crate) fn start(stage: &Stage, more: &[&str]) -> Self {
+        let log = stage.directory.path().join(format!("agent-{}.log", stage.count()));
+        let to = std::fs::File::create(&log).unwrap();
+        let hubble = format!("unix://{}", stage.hubble.path.display());
+        let kubeconfig = stage.kubeconfig();
+        let child = Command::new(env!("CARGO_BIN_EXE_firedoor-under-test"))
+            .args(["agent", "--source", "hubble", "--node", NODE, "--listen", "127.0.0.1:0"])
+            .args(["--hubble", &hubble, "--kubeconfig", kubeconfig.to_str().unwrap()])
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(to)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The port it chose; `None`: it has not said yet.
+    fn port(&self) -> Option<u16> {
+        let said = self.said();
+        let (_, rest) = said.split_once("http://127.0.0.1:")?;
+        rest.split_once('/')?.0.parse().ok()
+    }
+
+    async fn get(&self, path: &str) -> Option<(u16, String)> {
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port()?)).await.ok()?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        let request = http::Request::get(path).header("host", "agent").body(Empty::<Bytes>::new()).unwrap();
+        let response = sender.send_request(request).await.ok()?;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.ok()?.to_bytes();
+        Some((status, String::from_utf8(body.to_vec()).unwrap()))
+    }
+
+    async fn until_page<T>(&self, what: &str, path: &str, found: impl Fn(u16, &str) -> Option<T>) -> T {
+        let mut last = None;
+        let waiting = async {
+            loop {
+                last = self.get(path).await;
+                if let Some(value) = last.as_ref().and_then(|(status, body)| found(*status, body)) {
+                    return value;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        match tokio::time::timeout(LIMIT, waiting).await {
+            Ok(value) => value,
+            Err(_) => panic!("waited for {what}; {path}: {last:?}; the agent said:\n{}", self.said()),
+        }
+    }
+
+    /// It is ready.
+    pub(crate) async fn ready(&self) {
+        self.until_page("the agent to be ready", "/readyz", |status, _| (status == 200).then_some(())).await;
+    }
+
+    /// What `/readyz` says, once it is so.
+    pub(crate) async fn until_readiness(&self, what: &str, found: impl Fn(&Value) -> bool) -> Value {
+        self.until_page(what, "/readyz", |_, body| {
+            serde_json::from_str::<Value>(body).ok().filter(|told| found(told))
+        })
+        .await
+    }
+
+    /// The report, once it is so.
+    pub(crate) async fn until(&self, what: &str, found: impl Fn(&Value) -> bool) -> Value {
+        self.until_page(what, "/api/v1/report", |status, body| {
+            serde_json::from_str::<Value>(body).ok().filter(|report| status == 200 && found(report))
+        })
+        .await
+    }
+
+    pub(crate) async fn report(&self) -> Value {
+        self.until("a report", |_| true).await
+    }
+
+    pub(crate) async fn windows(&self) -> Value {
+        self.until_page("windows", "/api/v1/windows", |status, body| {
+            serde_json::from_str(body).ok().filter(|_| status == 200)
+        })
+        .await
+    }
+
+    pub(crate) async fn metrics(&self) -> String {
+        self.until_page("metrics", "/metrics", |status, body| (status == 200).then(|| body.to_owned())).await
+    }
+
+    /// It said this.
+    pub(crate) async fn until_log(&self, text: &str) {
+        let waiting = async {
+            while !self.said().contains(text) {
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        assert!(tokio::time::timeout(LIMIT, waiting).await.is_ok(), "no {text:?} in:\n{}", self.said());
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().expect("it runs").to_string();
+        let sent = std::process::Command::new("kill").args([name, &id]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    pub(crate) fn hang_up(&self) {
+        self.signal("-HUP");
+    }
+
+    /// Ends it as a kubelet does.
+    pub(crate) async fn terminate(mut self) -> ExitStatus {
+        self.signal("-TERM");
+        match tokio::time::timeout(LIMIT, self.child.wait()).await {
+            Ok(status) => status.unwrap(),
+            Err(_) => panic!("it does not end; it said:\n{}", self.said()),
+        }
+    }
+
+    /// Ends it as nobody should.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+}
