@@ -3,6 +3,7 @@
 
 mod flow;
 mod generate;
+mod hubble;
 mod measure;
 mod policy;
 mod replay;
@@ -29,6 +30,10 @@ enum Subject {
     Replay(replay::Arguments),
     /// The kernel probes: what they cost beside the usual ways to count. As root.
     Ebpf,
+    /// Following a Hubble server: flows a second, and what one costs.
+    Hubble,
+    /// What an agent holds in memory on a busy node.
+    Memory,
     /// The policy engine: all pairs of a large job against many policies.
     Policy,
     /// Only writes the capture that `replay` is measured on.
@@ -57,6 +62,12 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
                 ["bench", "--quiet", "-p", "firedoor-tests", "--features", "kernel", "--bench", "kernel"];
             succeed(&mut command(root, "cargo", &arguments))
         }
+        Subject::Hubble => hubble::run(root),
+        Subject::Memory => succeed(&mut command(
+            root,
+            "cargo",
+            &["bench", "--quiet", "-p", "firedoor-tests", "--bench", "memory"],
+        )),
         // It measures inside this process, which an unoptimised build would falsify: hence the second run.
         Subject::Policy if cfg!(debug_assertions) => succeed(&mut command(
             root,

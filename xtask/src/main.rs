@@ -7,6 +7,7 @@ mod bench;
 mod command;
 mod confined;
 mod demo;
+mod deploy;
 mod ebpf;
 mod golden;
 mod lab;
@@ -45,6 +46,8 @@ enum Task {
     },
     /// Runs the golden cases.
     Golden(golden::Arguments),
+    /// Checks what a cluster gets: rules and alerts, dashboard, Helm chart.
+    Deploy(deploy::Arguments),
     /// Builds the kernel probes.
     Ebpf,
     /// Checks the architecture's walls.
@@ -88,6 +91,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Task::Demo => demo::run(&root)?,
         Task::Test { quick } => return test::run(&root, quick),
         Task::Golden(arguments) => golden::run(&root, &arguments)?,
+        Task::Deploy(arguments) => deploy::run(&root, &arguments)?,
         Task::Ebpf => ebpf::run(&root)?,
         Task::Tidy => tidy::run(&root)?,
         Task::Bench(arguments) => bench::run(&root, &arguments)?,

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, output, succeed, typed};
+use crate::deploy::tools;
 use crate::ebpf;
 
 /// The version of cargo-deny that the checks were written for.
@@ -33,6 +34,8 @@ pub(crate) enum Purpose {
     Confined,
     /// `cargo xtask vm`: large, and installed only when that is asked for.
     Vm,
+    /// `cargo xtask deploy`.
+    Deploy,
 }
 
 /// Something that must be on the machine.
@@ -60,9 +63,11 @@ enum Install {
     Rustup { component: &'static str },
     /// A Rust program, built into `tools/` in this checkout.
     Cargo { package: &'static str, version: &'static str },
+    /// Put into `tools/` in this checkout by commands of its own, some of which need Debian's package manager.
+    Own { commands: fn(&Path) -> Vec<Command>, by_hand: &'static str },
 }
 
-const REQUIREMENTS: [Requirement; 17] = [
+const REQUIREMENTS: [Requirement; 25] = [
     Requirement {
         name: "git",
         probe: Probe { program: "git", arguments: &["--version"], says: "git version" },
@@ -186,6 +191,82 @@ const REQUIREMENTS: [Requirement; 17] = [
         purpose: Purpose::Vm,
         needed_for: "unpacking a kernel's modules",
     },
+    Requirement {
+        name: "Prometheus",
+        probe: Probe { program: tools::PROMTOOL, arguments: &["--version"], says: "promtool" },
+        install: Install::Own {
+            commands: tools::prometheus,
+            by_hand: "Prometheus in tools/prometheus/usr/bin",
+        },
+        purpose: Purpose::Deploy,
+        needed_for: "rules and dashboard",
+    },
+    Requirement {
+        name: "Alertmanager",
+        probe: Probe { program: "sh", arguments: &["-c", tools::ALERTMANAGER_PROBE], says: "alertmanager" },
+        install: Install::Own {
+            commands: tools::prometheus,
+            by_hand: "Alertmanager in tools/prometheus/usr/bin",
+        },
+        purpose: Purpose::Deploy,
+        needed_for: "alerts on their way to a person",
+    },
+    Requirement {
+        name: "python3 for deploy",
+        probe: Probe {
+            program: "python3",
+            arguments: &["-c", "import ensurepip, venv; print('venv')"],
+            says: "venv",
+        },
+        install: Install::System { package: "python3-venv" },
+        purpose: Purpose::Deploy,
+        needed_for: "validating manifests",
+    },
+    Requirement {
+        name: "kubernetes-validate",
+        probe: Probe { program: tools::KUBERNETES_VALIDATE, arguments: &["--version"], says: "1.37" },
+        install: Install::Own {
+            commands: tools::kubernetes_validate,
+            by_hand: "the packages of xtask/src/deploy/requirements.txt in a Python environment in tools/python",
+        },
+        purpose: Purpose::Deploy,
+        needed_for: "validating manifests",
+    },
+    Requirement {
+        name: "Helm 3",
+        probe: Probe { program: tools::HELM[0].1, arguments: &["version", "--short"], says: "v3." },
+        install: Install::Own { commands: tools::helm, by_hand: "Helm 3 as tools/helm/3/helm" },
+        purpose: Purpose::Deploy,
+        needed_for: "rendering the chart",
+    },
+    Requirement {
+        name: "Helm 4",
+        probe: Probe { program: tools::HELM[1].1, arguments: &["version", "--short"], says: "v4." },
+        install: Install::Own { commands: tools::helm, by_hand: "Helm 4 as tools/helm/4/helm" },
+        purpose: Purpose::Deploy,
+        needed_for: "rendering the chart",
+    },
+    Requirement {
+        name: "npm",
+        probe: Probe { program: "npm", arguments: &["--version"], says: "." },
+        install: Install::System { package: "npm" },
+        purpose: Purpose::Deploy,
+        needed_for: "validating resources of Prometheus Operator",
+    },
+    Requirement {
+        name: "schemas of Prometheus Operator",
+        probe: Probe {
+            program: "npm",
+            arguments: &["ls", "--prefix", tools::NODE_MODULES, "@kubernetes-models/prometheus-operator"],
+            says: "@kubernetes-models/prometheus-operator@6.0.0",
+        },
+        install: Install::Own {
+            commands: tools::schemas,
+            by_hand: "the packages of xtask/src/deploy/npm/package.json in tools/npm",
+        },
+        purpose: Purpose::Deploy,
+        needed_for: "validating resources of Prometheus Operator",
+    },
 ];
 
 /// Installs everything that is missing.
@@ -306,6 +387,11 @@ fn installation(root: &Path, install: &Install, machine: Machine) -> Option<Vec<
             let arguments = ["install", "--locked", "--root", "tools", "--version", version, package];
             Some(vec![command(root, "cargo", &arguments)])
         }
+        Install::Own { commands, .. } => {
+            let commands = commands(root);
+            let apt = commands.iter().any(|command| command.get_program() == "apt-get");
+            (!apt || machine == Machine::AptAsRoot).then_some(commands)
+        }
     }
 }
 
@@ -314,6 +400,7 @@ fn by_hand_hint(install: &Install) -> String {
         Install::System { package } => format!("Debian's package {package}"),
         Install::Rustup { component } => format!("rustup component add {component}"),
         Install::Cargo { package, version } => format!("cargo install {package} --version {version}"),
+        Install::Own { by_hand, .. } => by_hand.to_owned(),
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::command::{command, status, succeeds_within, typed};
 use crate::setup::{self, Purpose, tool};
-use crate::{confined, ebpf, golden, lab, tidy};
+use crate::{confined, deploy, ebpf, golden, lab, tidy};
 
 /// How long the download of the advisories may take.
 const DOWNLOAD: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ enum Outcome {
     NotChecked(String),
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step {
         name: "fmt",
         speed: Speed::Seconds,
@@ -88,6 +88,12 @@ const STEPS: [Step; 13] = [
         speed: Speed::Minutes,
         repeat: "cargo test --workspace",
         run: |root| cargo(root, &["test", "--workspace"]),
+    },
+    Step {
+        name: "deploy",
+        speed: Speed::Minutes,
+        repeat: "cargo xtask deploy",
+        run: |root| Ok(told(deploy::run(root, &deploy::Arguments::default()))),
     },
     Step {
         name: "clippy-kernel",
@@ -282,6 +288,7 @@ mod tests {
             "deny",
             "advisories",
             "tests",
+            "deploy",
             "clippy-kernel",
             "kernel",
             "lab",

@@ -93,6 +93,11 @@ impl Agent {
         Ok(Self { process, at })
     }
 
+    /// Where it serves.
+    pub(super) fn at(&self) -> SocketAddr {
+        self.at
+    }
+
     /// Its report, now.
     pub(super) fn report(&self) -> Result<Value> {
         let (status, body) = get(self.at, "/api/v1/report")?;

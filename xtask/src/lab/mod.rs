@@ -13,6 +13,7 @@ mod frame;
 mod host;
 mod lease;
 pub(crate) mod member;
+mod monitor;
 mod network;
 mod objects;
 mod play;
@@ -45,6 +46,9 @@ use verdict::{Notes, Verdict};
 /// Scenarios that `all` plays at once: one, for they would share the machine's cores, and what they measure is time.
 const AT_ONCE: usize = 1;
 
+/// The scenario that `all` plays with Prometheus and Alertmanager beside it.
+const MONITORED: &str = "block-nft";
+
 /// What to play.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -69,6 +73,9 @@ pub(crate) struct Arguments {
     /// Play without the agent: network, workload and breakers alone
     #[arg(long)]
     no_agent: bool,
+    /// Let a real Prometheus with the shipped rules scrape the agent, and a real Alertmanager tell of the block
+    #[arg(long, conflicts_with = "no_agent")]
+    monitor: bool,
     /// The agent's program, in place of a release build
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
@@ -90,6 +97,7 @@ impl Arguments {
             workload: Workload::Ring,
             keep: false,
             no_agent: false,
+            monitor: false,
             agent: None,
         }
     }
@@ -113,6 +121,9 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     if arguments.workload == Workload::Torch {
         setup::ensure(root, Purpose::LabTorch)?;
     }
+    if arguments.monitor {
+        setup::ensure(root, Purpose::Deploy)?;
+    }
     if arguments.cleanup {
         let swept = lease::sweep_dead()?;
         println!("removed: {}", if swept.is_empty() { "nothing".to_owned() } else { swept.join(", ") });
@@ -125,6 +136,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         (None, _) => Some(agent_binary(root)?),
     };
     if name == "all" {
+        setup::ensure(root, Purpose::Deploy)?;
         return all(arguments, binary.as_deref());
     }
     let Some(scenario) = scenario::named(name) else {
@@ -170,7 +182,8 @@ fn one(root: &Path, scenario: &Scenario, arguments: &Arguments, binary: Option<&
     fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let mut notes = Notes::new(arguments.json);
     notes.say(&format!("## {}: {}", scenario.name, scenario.title));
-    let props = Props { binary, directory: &directory, workload: arguments.workload };
+    let monitored = arguments.monitor.then_some(root);
+    let props = Props { binary, directory: &directory, workload: arguments.workload, monitored };
     let played = play::play(scenario, &props, &lease, &mut notes);
     let released = lease.release();
     let report = match played {
@@ -223,6 +236,9 @@ fn all(arguments: &Arguments, binary: Option<&Path>) -> Result<ExitCode> {
             };
             if arguments.keep {
                 command.arg("--keep");
+            }
+            if binary.is_some() && scenario.name == MONITORED {
+                command.arg("--monitor");
             }
             playing.push_back((scenario, command.spawn()?));
         }

@@ -16,6 +16,7 @@ use super::compare;
 use super::host::{run, wait_for, write_whole};
 use super::lease::Lease;
 use super::member::truth::Truth;
+use super::monitor::Monitor;
 use super::network::Network;
 use super::objects::Objects;
 use super::scenario::{AgentStart, Breach, How, Job, Scenario};
@@ -45,6 +46,8 @@ pub(super) struct Props<'a> {
     pub(super) directory: &'a Path,
     /// What the pods run.
     pub(super) workload: Workload,
+    /// The checkout, where Prometheus and Alertmanager are to run beside the agent.
+    pub(super) monitored: Option<&'a Path>,
 }
 
 struct Play<'a> {
@@ -56,6 +59,7 @@ struct Play<'a> {
     objects: Objects,
     wire: Wire,
     agent: Option<Agent>,
+    monitor: Option<Monitor<'a>>,
     troupe: Troupe<'a>,
     evidence: Evidence,
     notes: &'a mut Notes,
@@ -93,6 +97,7 @@ pub(super) fn play(
         objects,
         wire,
         agent: None,
+        monitor: None,
         troupe: Troupe::new(&cast, &network, &stage, props.directory, props.workload),
         evidence: Evidence::default(),
         notes,
@@ -177,7 +182,11 @@ impl<'a> Play<'a> {
             capture: &directory.join("capture"),
             config: &directory.join("firedoor.toml"),
         };
-        self.agent = Some(Agent::start(self.stage, &places, self.cast, self.network)?);
+        let agent = Agent::start(self.stage, &places, self.cast, self.network)?;
+        if let Some(root) = self.props.monitored {
+            self.monitor = Some(Monitor::start(root, directory, agent.at())?);
+        }
+        self.agent = Some(agent);
         Ok(())
     }
 
@@ -224,6 +233,7 @@ impl<'a> Play<'a> {
             }
             Ok(Some(()))
         })?;
+        let noticed = Instant::now();
         let truths = self.troupe.truths()?;
         compare::closed(&truths, breach, self.cast, self.notes);
         let Some(agent) = &self.agent else { return Ok(()) };
@@ -249,7 +259,10 @@ impl<'a> Play<'a> {
                 );
             }
         }
-        Ok(())
+        match &mut self.monitor {
+            Some(monitor) => monitor.block_is_told(self.scenario, noticed, self.notes),
+            None => Ok(()),
+        }
     }
 
     fn mend(&mut self, breach: &'a Breach, breaker: &Breaker<'_>) -> Result<()> {
@@ -294,7 +307,10 @@ impl<'a> Play<'a> {
             Err(error) => format!("{error:#}; found: {}", compare::shown(&found)),
         };
         self.notes.check(name, settled.is_ok(), detail);
-        Ok(())
+        match &mut self.monitor {
+            Some(monitor) if was_blocked => monitor.end_is_told(self.notes),
+            _ => Ok(()),
+        }
     }
 
     /// Round-trip times and retransmissions by `ss`, while the workload stands still: then they do, too.

@@ -42,10 +42,15 @@ struct Hook {
 fn hooks(readyz: &str) -> Result<Vec<Hook>> {
     #[derive(Deserialize)]
     struct Readiness {
+        sources: Vec<Source>,
+    }
+    #[derive(Deserialize)]
+    struct Source {
+        #[serde(default)]
         hooks: Vec<Hook>,
     }
     let readiness: Readiness = serde_json::from_str(readyz).context("/readyz is not what is expected")?;
-    Ok(readiness.hooks)
+    Ok(readiness.sources.into_iter().flat_map(|source| source.hooks).collect())
 }
 
 /// Everything that must be right.
@@ -153,8 +158,8 @@ mod tests {
     use super::super::{OBJECTS, SCRIPT};
     use super::*;
 
-    const READY: &str = r#"{"hooks":[{"name":"x","attached":true,"reason":null},
-        {"name":"y","attached":false,"reason":"this kernel does not have it (6.3 and later do)"}]}"#;
+    const READY: &str = r#"{"sources":[{"hooks":[{"name":"x","attached":true,"reason":null},
+        {"name":"y","attached":false,"reason":"this kernel does not have it (6.3 and later do)"}]}]}"#;
 
     fn failed(readyz: &str, recording: &str) -> Vec<String> {
         let checks = judge(readyz, recording).unwrap();
@@ -202,7 +207,7 @@ mod tests {
         assert_eq!(failed(READY, &format!("{good}\n{{\"event\":\"lost\"}}")), ["nothing lost"]);
         let refused = READY.replace("this kernel does not have it", "Operation not permitted");
         assert_eq!(failed(&refused, &good), ["hook y"]);
-        assert_eq!(failed(r#"{"hooks":[]}"#, &good), ["hooks"]);
+        assert_eq!(failed(r#"{"sources":[{"source":"ebpf"}]}"#, &good), ["hooks"]);
         assert!(judge("{}", &good).is_err());
         assert!(judge(READY, "{").is_err());
     }
