@@ -1,5 +1,6 @@
 //! What firedoor needs to know of pods, nodes, namespaces and services. Enters: [`Object`]s; leaves: plain
-//! structs with `None` for what cannot be known. Must not know jobs, policies or flows.
+//! structs with `None` for what cannot be known. An object that is kept as text stays text. Must not know jobs, policies
+//! or flows.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -151,6 +152,7 @@ impl Pod {
         if object.kind() != "Pod" {
             return None;
         }
+        let object = &object.apart();
         let phase = match object.text("/status/phase") {
             Some("Pending") => Phase::Pending,
             Some("Running") => Phase::Running,
@@ -334,6 +336,7 @@ impl Node {
         if object.kind() != "Node" {
             return None;
         }
+        let object = &object.apart();
         let labels = object.labels();
         let addresses = object.items("/status/addresses");
         let taints = object.items("/spec/taints").filter_map(|taint| {
@@ -404,6 +407,7 @@ impl Namespace {
         if object.kind() != "Namespace" {
             return None;
         }
+        let object = &object.apart();
         let mut namespace = Self::bare(object.name());
         namespace.labels.extend(object.labels());
         Some(namespace)
@@ -451,6 +455,7 @@ impl Service {
         if object.kind() != "Service" {
             return None;
         }
+        let object = &object.apart();
         let cluster_ips =
             object.items("/spec/clusterIPs").filter_map(Value::as_str).chain(object.text("/spec/clusterIP"));
         let cluster_ips: Vec<&str> = cluster_ips.collect();

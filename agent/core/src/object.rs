@@ -122,12 +122,13 @@ impl Object {
         Self(Arc::new(Form { packed: Some(packed), tree: OnceLock::new() }))
     }
 
-    /// The same object, with a tree of its own where it is kept as text: what is looked into is let go with it.
+    /// The same object, with a tree of its own where it is kept as text and has none: what is looked into is let go with
+    /// it.
     #[must_use]
     pub fn apart(&self) -> Self {
         match &self.0.packed {
-            Some(packed) => Self(Arc::new(Form { packed: Some(packed.clone()), tree: OnceLock::new() })),
-            None => self.clone(),
+            Some(packed) if self.0.tree.get().is_none() => Self(Arc::new(Form { packed: Some(packed.clone()), tree: OnceLock::new() })),
+            _ => self.clone(),
         }
     }
 

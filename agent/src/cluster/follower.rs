@@ -313,7 +313,8 @@ impl Follower {
         watched.members = watched.members.saturating_sub(1);
         let uid = object.uid().unwrap_or_default().to_owned();
         // A pod that leaves a label's watch may only have lost the label.
-        let definite = watched.wanted == Wanted::Own || object.text("/metadata/deletionTimestamp").is_some();
+        let is_deleted = object.apart().text("/metadata/deletionTimestamp").is_some();
+        let definite = watched.wanted == Wanted::Own || is_deleted;
         let time = now();
         self.pods.last_form(holder, object, time);
         self.pods.removed(holder, &uid, definite, time);

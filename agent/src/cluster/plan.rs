@@ -114,7 +114,7 @@ impl Follower {
         let room = self.settings.max_owners.min(owners.wanted.len() + MAX_REMOTE_OWNERS);
         for (_, record) in self.remote() {
             let namespace = record.object.namespace().unwrap_or_default();
-            owners.above(namespace, &record.object.owners(), true, room);
+            owners.above(namespace, &record.owners, true, room);
         }
         let owners = owners.wanted;
         for owner in owners {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use firedoor_core::facts::{Phase, Pod};
-use firedoor_core::object::Object;
+use firedoor_core::object::{Object, OwnerRef};
 use firedoor_core::time::Timestamp;
 
 /// Who says that a pod is there: one watch, or the look-ups.
@@ -26,6 +26,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Record {
     pub(super) object: Object,
     pub(super) node: Option<Box<str>>,
+    pub(super) owners: Box<[OwnerRef]>,
     /// When its addresses ceased to be its own; `None`: they still are.
     pub(super) until: Option<Timestamp>,
     holders: Vec<Holder>,
@@ -96,7 +97,9 @@ impl Pods {
     }
 
     fn insert(&mut self, holder: Holder, object: Object, now: Timestamp, seen: Timestamp) -> bool {
-        let Some(pod) = Pod::from_object(&object) else { return false };
+        let told = object.apart();
+        let grace = told.text("/metadata/deletionTimestamp").and_then(Timestamp::parse);
+        let Some(pod) = Pod::from_object(&told) else { return false };
         let Some(uid) = pod.uid.as_deref() else { return false };
         let finished = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
         let known = self.records.get(uid);
@@ -123,7 +126,8 @@ impl Pods {
                 .filter(|_| same)
                 .map_or(Some(now), |r| r.addressed)
                 .filter(|_| !addresses.is_empty()),
-            grace: object.text("/metadata/deletionTimestamp").and_then(Timestamp::parse),
+            owners: pod.owners.into(),
+            grace,
             deleted: false,
             seen,
             addresses,
@@ -277,12 +281,13 @@ impl Pods {
 
 /// The pod with its times where [`Pod::from_object`] looks for them.
 fn dated(object: Object, from: Option<Timestamp>, until: Option<Timestamp>) -> Object {
-    let as_told = Pod::from_object(&object).map(|pod| pod.lease);
+    let told = object.apart();
+    let finished = matches!(told.text("/status/phase"), Some("Succeeded" | "Failed"));
+    let as_told = Pod::from_object(&told).map(|pod| pod.lease);
     if as_told.is_some_and(|told| told.from == from && told.until == until) {
         return object;
     }
-    let finished = matches!(object.text("/status/phase"), Some("Succeeded" | "Failed"));
-    let mut value = object.clone().into_value();
+    let mut value = told.into_value();
     let text = |time: Timestamp| Value::from(time.to_string());
     if let (Some(from), Some(status)) = (from, section(&mut value, "status")) {
         status.insert("startTime".to_owned(), text(from));

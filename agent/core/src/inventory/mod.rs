@@ -98,7 +98,7 @@ impl Inventory {
     #[must_use]
     pub fn new(objects: Vec<Object>, grouping: &Grouping) -> Self {
         let (objects, oddities) = distinct(objects);
-        let read = objects.iter().filter_map(|object| Some((pod_of(object)?, Some(object.clone()))));
+        let read = objects.iter().filter_map(|object| Some((Pod::from_object(object)?, Some(object.clone()))));
         let (pods, pod_objects) = read.unzip();
         Self::build(Snapshot { pods, pod_objects, objects, oddities }, grouping)
     }
@@ -322,11 +322,6 @@ impl Inventory {
 #[must_use]
 pub fn node_name(observer: &str) -> &str {
     observer.rsplit('/').next().unwrap_or(observer)
-}
-
-/// Reads a pod. Its object is not looked into again: the tree of one that is kept as text is let go.
-fn pod_of(object: &Object) -> Option<Pod> {
-    if object.kind() == "Pod" { Pod::from_object(&object.apart()) } else { None }
 }
 
 fn distinct(objects: Vec<Object>) -> (Vec<Object>, Vec<Oddity>) {

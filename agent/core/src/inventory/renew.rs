@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{FastMap, Inventory, JobIndex, PodId, Snapshot, distinct, pod_of};
+use super::{FastMap, Inventory, JobIndex, PodId, Snapshot, distinct};
 use crate::facts::{Lease, Phase, Pod};
 use crate::membership::Member;
 use crate::object::{Labels, Object};
@@ -124,7 +124,7 @@ impl Inventory {
                 known.insert(name(old), ());
                 let was_gone = old.uid().is_some_and(|uid| gone.remove(uid).is_some());
                 let same = !was_gone && (new.is_same(old) || *new == old);
-                let read = if same { None } else { pod_of(new) };
+                let read = if same { None } else { Pod::from_object(new) };
                 pods.push(read.unwrap_or(pod), Some(if same { old.clone() } else { (*new).clone() }));
                 continue;
             }
@@ -140,7 +140,7 @@ impl Inventory {
             }
         }
         let new = objects.iter().filter(|object| !known.contains_key(&name(object)));
-        pods.fill(new.filter_map(|object| Some((pod_of(object)?, object.clone()))));
+        pods.fill(new.filter_map(|object| Some((Pod::from_object(object)?, object.clone()))));
         let missing = self.objects.iter().filter(|object| {
             object.kind() != "Pod" && outlives(object) && !current.contains_key(&name(object))
         });
