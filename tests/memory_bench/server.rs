@@ -105,15 +105,14 @@ fn endpoint(member: &Member) -> Endpoint {
     }
 }
 
-/// The next thing that happens between a pair: first its handshake is answered, then it lives.
+/// The next thing that happens between a pair: its handshake is answered, then it is answered again and again.
 fn flow(world: &World, number: usize) -> GetFlowsResponse {
     let (pair, round) = (number % world.pairs.len(), number / world.pairs.len());
     let (opener, called) = world.pairs[pair];
     let (opener, called) = (&world.members[opener as usize], &world.members[called as usize]);
-    let answer = round == 0;
-    let (from, to) = if answer { (called, opener) } else { (opener, called) };
+    let handshake = round == 0;
+    let (from, to) = (called, opener);
     let port = u32::try_from(32_768 + pair % 28_000).expect("a port");
-    let (source_port, destination_port) = if answer { (29_500, port) } else { (port, 29_500) };
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let at = prost_types::Timestamp { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() as i32 };
     let flow = Flow {
@@ -122,9 +121,9 @@ fn flow(world: &World, number: usize) -> GetFlowsResponse {
         ip: Some(Ip { source: from.ip.clone(), destination: to.ip.clone(), ip_version: 1, ..Ip::default() }),
         l4: Some(Layer4 {
             protocol: Some(Protocol::Tcp(Tcp {
-                source_port,
-                destination_port,
-                flags: Some(TcpFlags { syn: answer, ack: true, ..TcpFlags::default() }),
+                source_port: 29_500,
+                destination_port: port,
+                flags: Some(TcpFlags { syn: handshake, ack: true, ..TcpFlags::default() }),
             })),
         }),
         source: Some(endpoint(from)),
@@ -133,8 +132,8 @@ fn flow(world: &World, number: usize) -> GetFlowsResponse {
         node_name: NODE.to_owned(),
         event_type: Some(CiliumEventType { r#type: 4, sub_type: 0 }),
         traffic_direction: if from.local { 2 } else { 1 },
-        is_reply: Some(answer),
-        trace_reason: if answer { 3 } else { 2 },
+        is_reply: Some(true),
+        trace_reason: 3,
         uuid: format!("00000000-0000-4000-8000-{number:012x}"),
         ..Flow::default()
     };

@@ -169,18 +169,24 @@ impl Pod {
         ips.sort_unstable();
         ips.dedup();
         let spec = object.value().get("spec").unwrap_or(&Value::Null);
+        let (mut owners, mut ports) =
+            (object.owners(), containers(spec).flat_map(container_ports).collect::<Vec<_>>());
+        // Most pods have one of each, and there are thousands of pods.
+        ips.shrink_to_fit();
+        owners.shrink_to_fit();
+        ports.shrink_to_fit();
         Some(Self {
             namespace: object.namespace().unwrap_or("default").to_owned(),
             name: object.name().to_owned(),
             uid: object.uid().map(str::to_owned),
             labels: object.labels(),
             annotations: object.annotations(),
-            owners: object.owners(),
+            owners,
             node: object.text("/spec/nodeName").filter(|n| !n.is_empty()).map(str::to_owned),
             host_network: spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false),
             service_account: object.text("/spec/serviceAccountName").unwrap_or("default").to_owned(),
             ips,
-            ports: containers(spec).flat_map(container_ports).collect(),
+            ports,
             env: containers(spec).flat_map(literal_env).collect(),
             gpus: containers(spec).map(accelerators).fold(0, u32::saturating_add),
             local_ports: local_ports(spec),

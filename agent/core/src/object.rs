@@ -127,7 +127,9 @@ impl Object {
     #[must_use]
     pub fn apart(&self) -> Self {
         match &self.0.packed {
-            Some(packed) if self.0.tree.get().is_none() => Self(Arc::new(Form { packed: Some(packed.clone()), tree: OnceLock::new() })),
+            Some(packed) if self.0.tree.get().is_none() => {
+                Self(Arc::new(Form { packed: Some(packed.clone()), tree: OnceLock::new() }))
+            }
             _ => self.clone(),
         }
     }

@@ -98,7 +98,8 @@ impl Inventory {
     #[must_use]
     pub fn new(objects: Vec<Object>, grouping: &Grouping) -> Self {
         let (objects, oddities) = distinct(objects);
-        let read = objects.iter().filter_map(|object| Some((Pod::from_object(object)?, Some(object.clone()))));
+        let read =
+            objects.iter().filter_map(|object| Some((Pod::from_object(object)?, Some(object.clone()))));
         let (pods, pod_objects) = read.unzip();
         Self::build(Snapshot { pods, pod_objects, objects, oddities }, grouping)
     }

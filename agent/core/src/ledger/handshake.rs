@@ -59,11 +59,15 @@ impl Handshakes {
         self.known.turn(sighting.at);
         let Some(conversation) = self.orient(observer, &ends, &sighting) else { return true };
         let Some(event) = Event::of(&sighting, conversation.answer) else { return true };
+        let id = self.fingerprint(observer, &conversation.key, conversation.src_port, conversation.dst_port);
+        let mut handshake = self.known.get(id).unwrap_or_default();
+        if handshake.answered && matches!(event, Event::CompletedOnce) {
+            // Most packets of connections that live: they need no place in a window.
+            return self.known.put(id, handshake);
+        }
         if window.pairs.len() >= room && !window.pairs.contains(&conversation.key) {
             return false;
         }
-        let id = self.fingerprint(observer, &conversation.key, conversation.src_port, conversation.dst_port);
-        let mut handshake = self.known.get(id).unwrap_or_default();
         window.pairs.port(conversation.key, conversation.dst_port, |port| {
             event.enter(&mut handshake, port, &sighting);
         });
@@ -130,7 +134,7 @@ impl Handshakes {
 enum Event {
     Opened,
     Answered,
-    /// Proves that the handshake was completed once, not that the connection still lives.
+    /// Proves that the handshake was completed once, not that the connection still lives: is no news when that is known.
     CompletedOnce,
     Refused,
     Denied,
@@ -187,10 +191,8 @@ impl Event {
                 handshake.answered = true;
             }
             Self::CompletedOnce => {
-                if !handshake.answered {
-                    port.answered.add(at, 1);
-                    handshake.answered = true;
-                }
+                port.answered.add(at, 1);
+                handshake.answered = true;
             }
             Self::Refused => {
                 // Without its SYN, or after an answer, a reset is just an end.
