@@ -55,6 +55,8 @@ struct Play {
     proxy: Proxy,
     client: Client,
     next: u64,
+    /// Events that the server's ring holds.
+    capacity: u16,
     /// So many events may be unheard when a connection breaks; `None`: any number.
     unheard: Option<u64>,
     _directory: tempfile::TempDir,
@@ -62,9 +64,9 @@ struct Play {
 
 impl Play {
     /// `settle`: what is on its way for longer is taken for lost.
-    async fn begin(capacity: usize, interest: firedoor::source::hubble::Interest, settle: Duration) -> Self {
+    async fn begin(capacity: u16, interest: firedoor::source::hubble::Interest, settle: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let traits = Traits { capacity, ..Traits::node() };
+        let traits = Traits { capacity: usize::from(capacity), ..Traits::node() };
         let server = FakeHubble::on_socket(traits, directory.path());
         let proxy = Proxy::before(&server.path);
         let mut settings = on_socket(&proxy.path);
@@ -73,7 +75,7 @@ impl Play {
         settings.settle = settle;
         let mut client = Client::start(settings, interest);
         client.until("connecting", |_| !server.requests().is_empty()).await;
-        Self { server, proxy, client, next: 0, unheard: None, _directory: directory }
+        Self { server, proxy, client, next: 0, capacity, unheard: None, _directory: directory }
     }
 
     fn emit(&mut self, count: u16) {
@@ -121,15 +123,21 @@ impl Play {
         }
     }
 
-    /// Lets everything come that will come.
+    /// Lets everything come that will come, and as much again as the ring holds: then the last stream has sent all that it can
+    /// have sent before, and whatever was in doubt is told.
     async fn end(&mut self) {
         self.proxy.pace(Duration::ZERO);
         self.next += self.next % 2;
-        self.emit(1);
-        let last = number_of(&self.server.log().last().unwrap().bytes());
-        self.client
-            .until("the last flow", |heard| heard.messages.last().is_some_and(|m| number_of(m) == last))
-            .await;
+        // Never more at once than the ring holds besides what may still be unheard.
+        let piece = self.capacity / 4;
+        for count in std::iter::once(1).chain([piece; 5]) {
+            // An odd number: the last one is of interest to everybody.
+            self.emit(count | 1);
+            let last = number_of(&self.server.log().last().unwrap().bytes());
+            let heard = |heard: &Heard| heard.messages.last().is_some_and(|m| number_of(m) == last);
+            self.client.until("the last flow", heard).await;
+            self.next += 1;
+        }
         self.client.during(Duration::from_secs(1)).await;
     }
 }
@@ -239,6 +247,22 @@ proptest! {
             assert!(missing == 0 || told(&play.client.heard) > 0);
         });
     }
+}
+
+/// Streams that break before anything of them was heard, and before any of them has sent its ring: nothing shows that the
+/// events of meanwhile are all there but the server's count.
+#[tokio::test]
+async fn what_nobody_heard_is_no_gap_while_the_ring_holds_all_of_it() {
+    let mut play = Play::begin(4095, everything(), PATIENT).await;
+    for meanwhile in [60, 60, 60] {
+        play.step(Step { before: 0, how: Break::Now, meanwhile, slow: false }).await;
+    }
+    play.client.until("what there is", |heard| heard.flows == 180).await;
+    play.step(Step { before: 0, how: Break::Now, meanwhile: 900, slow: false }).await;
+    play.end().await;
+    let log: Vec<Vec<u8>> = play.server.log().iter().map(|emitted| emitted.bytes()).collect();
+    assert_eq!(held_against_the_log(&play.client.heard, &log), 0);
+    assert_eq!(told(&play.client.heard), 0, "{:?}", play.client.heard.lost);
 }
 
 /// The clock of the server is set back while nobody listens: what it tells from then on is older than what was heard.

@@ -196,4 +196,6 @@ impl Continuity {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

@@ -117,6 +117,60 @@ fn a_gap_in_doubt_survives_another_break() {
 }
 
 #[test]
+fn a_ring_that_was_never_full_lost_nothing_though_nothing_was_heard() {
+    let mut play = Play::new();
+    play.status(0, 0);
+    play.continuity.begin(play.now, at(0));
+    // The first stream breaks before anything of it was heard, the next ones before they have sent all they were asked for.
+    // Nothing that was heard can show that nothing is missing before it, but the count does.
+    for heard in [20, 40, 60, 80] {
+        play.status(heard, heard);
+        play.continuity.begin(play.now, None);
+        for number in 1..=heard {
+            let expected = if number + 20 > heard { Fate::New } else { Fate::Known };
+            assert_eq!(play.take(number), expected, "{number} of {heard}");
+        }
+    }
+    assert!(play.pass(SETTLE * 11).is_empty());
+}
+
+#[test]
+fn a_gap_in_doubt_does_not_grow_with_what_was_heard_after_it() {
+    let mut play = Play::followed(50);
+    // 150 are gone, and 100 come.
+    play.status(300, 100);
+    play.continuity.begin(play.now, None);
+    for number in 201..=300 {
+        assert_eq!(play.take(number), Fate::New);
+    }
+    // What is still there of the 100 shows that nothing is missing after them; what was overwritten of them before it could be
+    // sent again is no loss.
+    play.status(350, 100);
+    play.continuity.begin(play.now, None);
+    assert!(!play.continuity.overrun(b"node", 3));
+    for number in 254..=300 {
+        assert_eq!(play.take(number), Fate::Known, "{number}");
+    }
+    for number in 301..=350 {
+        assert_eq!(play.take(number), Fate::New, "{number}");
+    }
+    assert_eq!(play.pass(SETTLE * 2), [Gap { cause: "gap", at: at(50), count: 200 }]);
+}
+
+#[test]
+fn a_gap_in_doubt_grows_when_nothing_re_appears() {
+    let mut play = Play::followed(50);
+    play.status(300, 100);
+    play.continuity.begin(play.now, None);
+    assert_eq!(play.take(201), Fate::New);
+    play.status(500, 100);
+    play.continuity.begin(play.now, None);
+    assert_eq!(play.take(401), Fate::New);
+    // The gap begins where the first one did.
+    assert_eq!(play.pass(SETTLE * 2), [Gap { cause: "gap", at: at(50), count: 400 }]);
+}
+
+#[test]
 fn a_restart_is_always_a_gap() {
     let mut play = Play::followed(50);
     play.now += Duration::from_secs(5);
@@ -176,6 +230,13 @@ fn nodes_behind_a_relay_are_followed_one_by_one() {
     play.continuity.lost_sight("b");
     assert_eq!(play.continuity.take(b"east/b", at(1), 7), Fate::Known);
     assert_eq!(play.continuity.take(b"a", at(1), 7), Fate::New);
+    // What a node lost is in doubt until it is told, out of sight too.
+    play.continuity.lost_sight("b");
+    assert_eq!(play.continuity.take(b"east/b", at(2), 8), Fate::New);
+    play.continuity.lost_sight("b");
+    assert_eq!(play.continuity.take(b"east/b", at(2), 8), Fate::Known);
+    let gaps = play.pass(SETTLE * 11);
+    assert_eq!(gaps, [Gap { cause: "gap", at: at(1), count: 1 }]);
     // Another server altogether.
     play.continuity.set_relay(false);
     assert_eq!(play.continuity.take(b"a", at(1), 7), Fate::New);

@@ -60,6 +60,8 @@ struct Replay {
     first: bool,
     /// The gap, unless something that is known re-appears.
     doubt: Option<Gap>,
+    /// What of it stays in doubt when only what came after that re-appears.
+    older: Option<Gap>,
     /// Losses told since the last event: what follows shows whether it was known what was lost.
     overrun: u64,
 }
@@ -163,13 +165,16 @@ impl Track {
         self.forget();
         let mut floor = beginning.floor;
         let mut doubt = None;
-        let gap = |cause, count| Gap { cause, at: self.newest, count };
+        let older = self.in_doubt().filter(|_| self.unproven > 0);
+        let gap = |at, cause, count| Gap { cause, at, count };
+        // What was heard within a gap does not end it.
+        let since = older.map_or(self.newest, |older| older.at);
         if let Some(ring) = self.latest {
             let reached = ring.seen.saturating_sub(ring.held.min(self.number));
             match self.handled {
                 Some(_) if self.restarted => {
                     let before = self.owed.map_or(0, |owed| owed.count);
-                    self.owed = Some(gap("restart", reached.max(1).saturating_add(before)));
+                    self.owed = Some(gap(self.newest, "restart", reached.max(1).saturating_add(before)));
                     self.recent.clear();
                     self.unproven = 0;
                     self.handled = Some(reached);
@@ -179,25 +184,43 @@ impl Track {
                 }
                 Some(handled) => {
                     let within = ring.held.min(self.number);
-                    if ring.seen.saturating_sub(handled) > within - within / NO_FLOWS {
-                        doubt = Some(gap("gap", reached.saturating_sub(handled).max(1)));
+                    let within_reach = ring.seen.saturating_sub(handled) <= within - within / NO_FLOWS;
+                    if !within_reach && !self.asks_for_all_there_ever_was(ring) {
+                        doubt = Some(gap(since, "gap", reached.saturating_sub(handled).max(1)));
                     }
                 }
                 None => self.handled = Some(ring.seen),
             }
             self.restarted = false;
-        } else if self.recent.len() > self.unproven && !self.paused {
-            doubt = Some(gap("gap", 1));
+        } else if !self.recent.is_empty() && !self.paused {
+            doubt = Some(gap(since, "gap", 1));
         }
         self.paused = false;
-        self.replay = Some(self.replay_of(Some(now), floor, doubt));
+        if doubt.is_none() {
+            self.unproven = 0;
+        }
+        let replay = self.replay_of(Some(now), floor, doubt);
+        self.replay = Some(Replay { older: older.filter(|_| doubt.is_some()), ..replay });
+    }
+
+    /// A ring that was never full has lost nothing. With room to spare: it goes on filling until it is read.
+    fn asks_for_all_there_ever_was(&self, ring: Ring) -> bool {
+        ring.room > 0 && ring.held <= ring.room - ring.room / NO_FLOWS && ring.held <= self.number
+    }
+
+    fn in_doubt(&self) -> Option<Gap> {
+        self.replay.as_ref().and_then(|replay| replay.doubt)
     }
 
     /// The relay will replay this node by itself, once it is back.
     pub(super) fn begin_again(&mut self) {
-        let known = self.recent.len() > self.unproven;
-        let doubt = known.then_some(Gap { cause: "gap", at: self.newest, count: 1 });
-        self.replay = Some(self.replay_of(None, None, doubt));
+        let open = self.in_doubt();
+        let before = open.map_or(0, |open| open.count);
+        let count = before.saturating_add(u64::from(!self.recent.is_empty()));
+        let at = open.map_or(self.newest, |open| open.at);
+        let doubt = (count > 0).then_some(Gap { cause: "gap", at, count });
+        let replay = self.replay_of(None, None, doubt);
+        self.replay = Some(Replay { older: open.filter(|_| self.unproven > 0), ..replay });
     }
 
     fn replay_of(&self, last: Option<Instant>, floor: Option<Timestamp>, doubt: Option<Gap>) -> Replay {
@@ -215,6 +238,7 @@ impl Track {
             overrun: 0,
             came: false,
             fresh: false,
+            older: None,
             known,
             last,
             doubt,
@@ -242,9 +266,14 @@ impl Track {
         let fate = match replay.known.get_mut(&fingerprint) {
             Some((times, proven)) if *times > 0 => {
                 *times -= 1;
+                // Whatever was lost before it was known, too, or is in doubt already.
+                replay.overrun = 0;
+                let older = replay.older.take();
                 if *proven {
-                    (replay.doubt, replay.overrun) = (None, 0);
+                    replay.doubt = None;
                     self.unproven = 0;
+                } else if older.is_some() {
+                    replay.doubt = older;
                 }
                 Fate::Known
             }
