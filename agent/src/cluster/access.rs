@@ -58,8 +58,16 @@ struct Inner {
 }
 
 struct Current {
-    client: Client,
+    clients: Clients,
     made: Instant,
+}
+
+/// A connection's buffer grows with the largest answer, and stays. Most connections are watches, which last and carry
+/// little: they begin with a connection of their own.
+#[derive(Clone)]
+struct Clients {
+    answers: Client,
+    watches: Client,
 }
 
 impl Access {
@@ -68,25 +76,35 @@ impl Access {
     /// # Errors
     /// When they are not there, or are none.
     pub async fn new(credentials: Credentials) -> Result<Self, AccessError> {
-        let client = client(&credentials).await?;
-        Ok(Self::of(client, Some(credentials)))
+        let clients = clients(&credentials).await?;
+        Ok(Self::of(clients, Some(credentials)))
     }
 
     /// A client that was made elsewhere and stays as it is.
     #[must_use]
     pub fn fixed(client: Client) -> Self {
-        Self::of(client, None)
+        Self::of(Clients { answers: client.clone(), watches: client }, None)
     }
 
-    fn of(client: Client, credentials: Option<Credentials>) -> Self {
-        let current = Mutex::new(Current { client, made: Instant::now() });
+    fn of(clients: Clients, credentials: Option<Credentials>) -> Self {
+        let current = Mutex::new(Current { clients, made: Instant::now() });
         Self { inner: Arc::new(Inner { credentials, current }) }
     }
 
-    /// The client of this moment: take it anew for every request.
+    /// The client of this moment for answers that end: take it anew for every request.
     #[must_use]
     pub fn client(&self) -> Client {
-        self.inner.current.lock().unwrap_or_else(PoisonError::into_inner).client.clone()
+        self.clients().answers
+    }
+
+    /// The client of this moment for watches: take it anew for every request.
+    #[must_use]
+    pub fn watching_client(&self) -> Client {
+        self.clients().watches
+    }
+
+    fn clients(&self) -> Clients {
+        self.inner.current.lock().unwrap_or_else(PoisonError::into_inner).clients.clone()
     }
 
     /// The server refused the credentials: reads them again. Whether there is a newer client now.
@@ -96,14 +114,14 @@ impl Access {
         if made.elapsed() < RENEW_EVERY {
             return false;
         }
-        let Ok(client) = client(credentials).await else { return false };
+        let Ok(clients) = clients(credentials).await else { return false };
         *self.inner.current.lock().unwrap_or_else(PoisonError::into_inner) =
-            Current { client, made: Instant::now() };
+            Current { clients, made: Instant::now() };
         true
     }
 }
 
-async fn client(credentials: &Credentials) -> Result<Client, AccessError> {
+async fn clients(credentials: &Credentials) -> Result<Clients, AccessError> {
     let mut config = match credentials {
         Credentials::ServiceAccount => {
             Config::incluster_env().map_err(|why| AccessError::InCluster(why.to_string()))?
@@ -116,7 +134,9 @@ async fn client(credentials: &Credentials) -> Result<Client, AccessError> {
     // Retries are counted and paced here, request by request.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
-    Client::try_from(config).map_err(|why| AccessError::Client(why.to_string()))
+    let client =
+        |config: Config| Client::try_from(config).map_err(|why| AccessError::Client(why.to_string()));
+    Ok(Clients { answers: client(config.clone())?, watches: client(config)? })
 }
 
 /// A token with a line's end after it is no header's value. The file is then read here, and again when the token is

@@ -252,7 +252,11 @@ impl Api {
             .header(header::ACCEPT_ENCODING, "identity")
             .body(Body::empty())
             .map_err(|why| ApiError::Malformed(why.to_string()))?;
-        let response = self.access.client().send(request).await.map_err(|why| transport(&why))?;
+        let client = match verb {
+            Verb::Get | Verb::List => self.access.client(),
+            Verb::Watch => self.access.watching_client(),
+        };
+        let response = client.send(request).await.map_err(|why| transport(&why))?;
         if response.status() == StatusCode::OK {
             return Ok(response.into_body());
         }
