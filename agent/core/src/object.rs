@@ -64,7 +64,7 @@ impl fmt::Debug for Object {
 
 /// What an object's `ownerReferences` entry says. It can be forged by whoever may create the object, and always
 /// means the owner in the same namespace (Kubernetes API, `metav1.OwnerReference`).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct OwnerRef {
     /// For example `kubeflow.org/v1`.
     pub api_version: String,

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -26,7 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Record {
     pub(super) object: Object,
     pub(super) node: Option<Box<str>>,
-    pub(super) owners: Box<[OwnerRef]>,
+    pub(super) owners: Arc<[OwnerRef]>,
     /// When its addresses ceased to be its own; `None`: they still are.
     pub(super) until: Option<Timestamp>,
     holders: Vec<Holder>,
@@ -57,13 +58,15 @@ impl Record {
 pub(super) struct Pods {
     records: BTreeMap<Box<str>, Record>,
     by_address: BTreeMap<IpAddr, Vec<Box<str>>>,
+    /// Thousands of pods have the same owner.
+    owners: BTreeSet<Arc<[OwnerRef]>>,
     /// How long a pod that ended is remembered.
     keep: Duration,
 }
 
 impl Pods {
     pub(super) fn new(keep: Duration) -> Self {
-        Self { records: BTreeMap::new(), by_address: BTreeMap::new(), keep }
+        Self { records: BTreeMap::new(), by_address: BTreeMap::new(), owners: BTreeSet::new(), keep }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Record)> {
@@ -115,6 +118,10 @@ impl Pods {
             self.forget(uid);
             return true;
         }
+        let owners =
+            self.owners.get(pod.owners.as_slice()).cloned().unwrap_or_else(|| pod.owners.as_slice().into());
+        self.owners.insert(Arc::clone(&owners));
+        let known = self.records.get(uid);
         let addresses = if pod.host_network { Vec::new() } else { pod.ips.clone() };
         let same = known.is_some_and(|record| record.addresses == addresses);
         let mut record = Record {
@@ -126,7 +133,7 @@ impl Pods {
                 .filter(|_| same)
                 .map_or(Some(now), |r| r.addressed)
                 .filter(|_| !addresses.is_empty()),
-            owners: pod.owners.into(),
+            owners,
             grace,
             deleted: false,
             seen,
@@ -202,6 +209,8 @@ impl Pods {
         for uid in &over {
             self.forget(uid);
         }
+        // One is held by this set itself.
+        self.owners.retain(|owners| Arc::strong_count(owners) > 1);
         !over.is_empty()
     }
 

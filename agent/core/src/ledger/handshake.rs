@@ -13,16 +13,37 @@ use super::observer::ObserverId;
 use super::recent::Recently;
 use super::window::{Denied, PairKey, PortClass, PortWindow, Window};
 
+/// What was seen of a handshake. There may be hundreds of thousands: five bytes, not ten.
 #[derive(Clone, Copy, Default)]
 struct Handshake {
-    opened: bool,
-    answered: bool,
-    denied: bool,
-    refused: bool,
-    audited: bool,
+    steps: u8,
     /// Policy-verdict and drop events seen: each denied packet yields up to one of each.
     verdicts: u16,
     drops: u16,
+}
+
+/// A step of a handshake, as a bit.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Step {
+    Opened = 1,
+    Answered = 2,
+    Denied = 4,
+    Refused = 8,
+    Audited = 16,
+}
+
+impl Handshake {
+    fn has(self, step: Step) -> bool {
+        self.steps & step as u8 != 0
+    }
+
+    /// Takes note of a step; `true`: for the first time.
+    fn note(&mut self, step: Step) -> bool {
+        let new = !self.has(step);
+        self.steps |= step as u8;
+        new
+    }
 }
 
 /// Both ends of a conversation, the opener first.
@@ -61,7 +82,7 @@ impl Handshakes {
         let Some(event) = Event::of(&sighting, conversation.answer) else { return true };
         let id = self.fingerprint(observer, &conversation.key, conversation.src_port, conversation.dst_port);
         let mut handshake = self.known.get(id).unwrap_or_default();
-        if handshake.answered && matches!(event, Event::CompletedOnce) {
+        if handshake.has(Step::Answered) && matches!(event, Event::CompletedOnce) {
             // Most packets of connections that live: they need no place in a window.
             return self.known.put(id, handshake);
         }
@@ -179,25 +200,21 @@ impl Event {
         let at = sighting.at;
         match self {
             Self::Opened => {
-                if handshake.refused {
+                if handshake.has(Step::Refused) {
                     // A new SYN from a port that was just refused is a new attempt.
                     *handshake = Handshake::default();
                 }
-                port.opened.add(at, u64::from(!handshake.opened));
-                handshake.opened = true;
+                port.opened.add(at, u64::from(handshake.note(Step::Opened)));
             }
-            Self::Answered => {
-                port.answered.add(at, u64::from(!handshake.answered));
-                handshake.answered = true;
-            }
-            Self::CompletedOnce => {
-                port.answered.add(at, 1);
-                handshake.answered = true;
+            Self::Answered | Self::CompletedOnce => {
+                port.answered.add(at, u64::from(handshake.note(Step::Answered)));
             }
             Self::Refused => {
                 // Without its SYN, or after an answer, a reset is just an end.
-                if handshake.opened && !handshake.answered && !handshake.refused {
-                    handshake.refused = true;
+                if handshake.has(Step::Opened)
+                    && !handshake.has(Step::Answered)
+                    && handshake.note(Step::Refused)
+                {
                     port.failures.get_or_insert_default().refused.add(at, 1);
                 }
             }
@@ -205,13 +222,11 @@ impl Event {
                 let denied =
                     port.failures.get_or_insert_default().denied.entry(sighting.direction).or_default();
                 deny(handshake, denied, sighting);
-                port.opened.add(at, u64::from(!handshake.opened));
-                handshake.opened = true;
+                port.opened.add(at, u64::from(handshake.note(Step::Opened)));
             }
             Self::Audited => {
                 let audited = &mut port.failures.get_or_insert_default().audited;
-                audited.attempts.add(at, u64::from(!handshake.audited));
-                handshake.audited = true;
+                audited.attempts.add(at, u64::from(handshake.note(Step::Audited)));
                 audited.drops += u64::from(sighting.kind != EventKind::PolicyVerdict);
                 audited.named.extend(sighting.denied_by.iter().cloned());
                 if let Some(reason) = sighting.drop_reason() {
@@ -229,8 +244,7 @@ fn deny(handshake: &mut Handshake, denied: &mut Denied, sighting: &Sighting) {
         _ => handshake.drops = handshake.drops.saturating_add(1),
     }
     let new_packets = u64::from(handshake.verdicts.max(handshake.drops) - packets);
-    denied.attempts.add(sighting.at, u64::from(!handshake.denied));
-    handshake.denied = true;
+    denied.attempts.add(sighting.at, u64::from(handshake.note(Step::Denied)));
     denied.drops += new_packets;
     if let Some(reason) = sighting.drop_reason() {
         *denied.reasons.entry(reason).or_default() += new_packets;

@@ -259,3 +259,18 @@ fn a_loss_is_kept_where_it_happened() {
         ledger.take_closed().iter().map(|(key, window)| (key.observer.0, window.counts.lost)).collect();
     assert!(lost.contains(&(0, 3)) && lost.iter().any(|(id, n)| *id != 0 && *n == 17), "{lost:?}");
 }
+
+/// A connection's packets are no news once its handshake is known to have been answered: they take no room.
+#[test]
+fn a_connection_that_lives_takes_no_room_in_a_window() {
+    let mut ledger = Ledger::new(Settings::default());
+    for second in [0, 2, 30, 60] {
+        let event = Event { kind: 2, ..at(second) };
+        let flags = TcpFlags { ack: true, psh: true, ..TcpFlags::default() };
+        let flow = Flow { flags, is_reply: Some(false), ..event.flow() };
+        ledger.flow(&flow, || Ok(Sighting { flags, is_reply: flow.is_reply, ..event.concerns()? }));
+    }
+    ledger.finish();
+    let pairs: Vec<usize> = ledger.take_closed().iter().map(|(_, window)| window.pairs.len()).collect();
+    assert_eq!(pairs, [1, 0, 0], "only the first one tells anything");
+}
