@@ -2,7 +2,7 @@
 //! here; what a diagnosis is lives in `firedoor-core`.
 
 /// An agent lives for weeks and its windows come and go by megabytes: this allocator gives them back, the C library's keeps
-/// half as much again (`cargo xtask bench memory`). Its settings are in `.cargo/config.toml`.
+/// many of them (`cargo xtask bench memory`). Its settings are in `.cargo/config.toml`.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
