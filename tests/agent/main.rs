@@ -147,3 +147,15 @@ async fn the_configuration_is_read_again() {
     agent.hang_up();
     agent.until("the block", is_blocked).await;
 }
+
+/// Whoever opens many connections and says nothing does not keep scrapes and probes out.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_keep_nobody_out() {
+    let stage = Stage::new().await;
+    let agent = Agent::start(&stage, &[]);
+    agent.ready().await;
+    let silent = agent.half_asked(600);
+    let silent = tokio::time::timeout(process::LIMIT, silent).await.expect("all of them are taken");
+    assert!(agent.metrics().await.contains("firedoor_source_up"));
+    drop(silent);
+}

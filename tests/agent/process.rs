@@ -8,12 +8,14 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use crate::world::{NODE, Stage};
 
 /// For what takes a second on an idle machine.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Agent {
@@ -53,7 +55,7 @@ impl Agent {
     }
 
     async fn get(&self, path: &str) -> Option<(u16, String)> {
-        let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port()?)).await.ok()?;
+        let stream = TcpStream::connect(("127.0.0.1", self.port()?)).await.ok()?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
         tokio::spawn(connection);
@@ -111,6 +113,19 @@ impl Agent {
             serde_json::from_str(body).ok().filter(|_| status == 200)
         })
         .await
+    }
+
+    /// So many connections, each with half a request.
+    pub(crate) async fn half_asked(&self, number: usize) -> Vec<TcpStream> {
+        let port = self.port().expect("it listens");
+        let mut connections = Vec::new();
+        for _ in 0..number {
+            let mut connection = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            // The agent may have ended it already.
+            let _ = connection.write_all(b"GET /metr").await;
+            connections.push(connection);
+        }
+        connections
     }
 
     pub(crate) async fn metrics(&self) -> String {

@@ -1,6 +1,7 @@
 //! The agent's HTTP port: metrics, the report, mergeable windows, health and readiness. Enters: requests; leaves: what
 //! the board shows. A slow reader holds up nobody but itself.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
@@ -14,14 +15,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 use super::board::Board;
 use super::outside::Asked;
 use super::{log, metrics};
 use crate::output::{json, text};
 
-/// Connections served at a time; more wait.
+/// Connections served at a time. One more ends the oldest: whoever opens many and says nothing must not keep scrapes and
+/// probes out.
 const CONNECTIONS: usize = 64;
 /// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,9 +49,8 @@ pub(super) async fn serve(listener: TcpListener, board: Arc<Board>, asks: mpsc::
 
 async fn accept(listener: TcpListener, board: Arc<Board>, asks: mpsc::Sender<Asked>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut served: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return Ok(()) };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             // Out of descriptors, or the client left: neither is the end.
@@ -58,7 +60,13 @@ async fn accept(listener: TcpListener, board: Arc<Board>, asks: mpsc::Sender<Ask
             }
         };
         let (board, asks) = (Arc::clone(&board), asks.clone());
-        tokio::spawn(async move {
+        served.retain(|connection| !connection.is_finished());
+        if served.len() >= CONNECTIONS
+            && let Some(oldest) = served.pop_front()
+        {
+            oldest.abort();
+        }
+        let serving = tokio::spawn(async move {
             let service = service_fn(move |request| {
                 let (board, asks) = (Arc::clone(&board), asks.clone());
                 async move { Ok::<_, Infallible>(answer(&request, &board, &asks).await) }
@@ -68,8 +76,8 @@ async fn accept(listener: TcpListener, board: Arc<Board>, asks: mpsc::Sender<Ask
             // What a client does wrong is the client's problem.
             let _ = tokio::time::timeout(LONGEST, connection.serve_connection(TokioIo::new(stream), service))
                 .await;
-            drop(permit);
         });
+        served.push_back(serving.abort_handle());
     }
 }
 

@@ -180,7 +180,12 @@ pub(super) fn rings_of(nodes: &[Node], asked: Asked) -> Rings {
 
 /// What a server said, for a person.
 pub(super) fn told(status: &Status) -> String {
-    let text = super::connect::chain(status);
+    let text = match (std::error::Error::source(status), status.message(), status.code()) {
+        (Some(cause), ..) => super::connect::chain(cause),
+        (None, "", code) => code.to_string(),
+        (None, message, Code::Unavailable | Code::Unknown) => message.to_owned(),
+        (None, message, code) => format!("{message} ({code:?})"),
+    };
     if text.contains("ertificateRequired") || text.contains("certificate required") {
         return format!("the server asks for a client certificate: {text}");
     }
