@@ -24,7 +24,7 @@ const MAX_MESSAGE: usize = 300;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
     /// The server said so.
-    #[error("{code} {reason}: {message}")]
+    #[error("{code} {reason}{}{message}", if message.is_empty() { "" } else { ": " })]
     Status {
         code: u16,
         reason: String,
@@ -99,9 +99,13 @@ pub(super) fn status(body: &[u8], code: u16, retry_after: Option<Duration>) -> A
     let status: Status = serde_json::from_slice(body).unwrap_or_default();
     let told = status.details.and_then(|details| details.retry_after_seconds).map(Duration::from_secs);
     let message = status.message.unwrap_or_default();
+    let code = status.code.filter(|told| *told >= 400).unwrap_or(code);
+    let usual = || StatusCode::from_u16(code).ok()?.canonical_reason();
+    let reason = status.reason.filter(|reason| !reason.is_empty());
+    let reason = reason.unwrap_or_else(|| usual().unwrap_or_default().to_owned());
     ApiError::Status {
-        code: status.code.filter(|told| *told >= 400).unwrap_or(code),
-        reason: status.reason.unwrap_or_default(),
+        code,
+        reason: crate::harmless::harmless(&reason).chars().take(MAX_MESSAGE).collect(),
         message: crate::harmless::harmless(&message).chars().take(MAX_MESSAGE).collect(),
         retry_after: retry_after.or(told),
     }
@@ -299,4 +303,18 @@ fn transport(why: &kube::Error) -> ApiError {
         reason = inner;
     }
     ApiError::Transport(reason.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::status;
+
+    #[test]
+    fn what_a_server_refuses_is_said_in_full_and_harmless() {
+        assert_eq!(status(b"oops", 500, None).to_string(), "500 Internal Server Error");
+        let forbidden =
+            br#"{"kind":"Status","code":403,"reason":"Forbidden","message":"pods is \u001b[31mforbidden"}"#;
+        let said = status(forbidden, 403, None).to_string();
+        assert!(said.starts_with("403 Forbidden: pods is ") && !said.contains('\u{1b}'), "{said:?}");
+    }
 }

@@ -149,6 +149,10 @@ impl Watch {
             Ok(list) => list,
             Err(why) => return self.list_failed(why, page, listed),
         };
+        if page.is_some() && list.next == page {
+            let why = "a list that goes on with the page it was".to_owned();
+            return self.list_failed(ApiError::Malformed(why), None, 0);
+        }
         let seen = listed.saturating_add(list.found);
         if self.scope.most.is_some_and(|most| seen > most) {
             return Event::TooMany;

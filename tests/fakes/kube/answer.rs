@@ -211,6 +211,13 @@ fn list(shared: &Shared, entry: usize, request: &Request) -> Response<Body> {
     let (version, mut found) = if token.is_empty() {
         (state.store.version, state.store.selected(&request.kind, request.namespace.as_deref(), &selector))
     } else {
+        if state.repeats_pages {
+            drop(state);
+            let metadata = json!({"resourceVersion": "1", "continue": token});
+            let list = json!({"kind": format!("{}List", request.kind.kind), "apiVersion": request.kind.api_version(),
+                "metadata": metadata, "items": []});
+            return counted(shared, entry, &list, 0);
+        }
         match state.store.pages.remove(token) {
             Some(page) => page,
             None => return expired_page(),

@@ -90,6 +90,7 @@ pub(crate) struct State {
     frozen: bool,
     /// So many requests get 429, with so many seconds to wait.
     throttle: (u32, u64),
+    repeats_pages: bool,
     /// Too old a version is an HTTP 410, and not an event.
     gone_as_status: bool,
     bookmark_every: Duration,
@@ -176,6 +177,7 @@ impl FakeKube {
             delay: Duration::ZERO,
             frozen: false,
             throttle: (0, 0),
+            repeats_pages: false,
             gone_as_status: false,
             bookmark_every: Duration::from_secs(60),
             raw: Vec::new(),
@@ -343,6 +345,11 @@ impl FakeKube {
     /// The next requests get 429 with `Retry-After`, in seconds.
     pub(crate) fn throttle(&self, requests: u32, retry_after: u64) {
         self.shared.lock().throttle = (requests, retry_after);
+    }
+
+    /// Lists of several pages never end: each page but the first is empty and goes on with itself.
+    pub(crate) fn repeat_pages(&self, on: bool) {
+        self.shared.lock().repeats_pages = on;
     }
 
     /// Too old a version is told by the HTTP status, and not by an event.
