@@ -135,13 +135,15 @@ impl Ledger {
         let held = concerns().unwrap_or_else(|unresolved| Held::Nobodys { source, unresolved });
         match self.clocks.admit(observer, at, held) {
             Admission::Now(event) => {
-                self.enter(observer, at, event);
+                let late = self.clocks.is_late(observer, source, at);
+                self.enter(observer, at, event, late);
                 self.close_what_is_due();
                 return;
             }
             Admission::Process(events) => {
+                // They came in time, and waited for their clock to be believed.
                 for (at, event) in events {
-                    self.enter(observer, at, event);
+                    self.enter(observer, at, event, false);
                 }
                 self.close_what_is_due();
             }
@@ -176,12 +178,12 @@ impl Ledger {
         }
     }
 
-    fn enter(&mut self, observer: ObserverId, at: Timestamp, event: Held) {
+    fn enter(&mut self, observer: ObserverId, at: Timestamp, event: Held, late: bool) {
         let start = at.floor_to(self.settings.window);
         let source = event.source();
         self.accounts.saw(source, at);
         let totals = self.accounts.count(source);
-        if start < self.closed_until || self.clocks.is_late(observer, source, at) {
+        if late || start < self.closed_until {
             totals.late += 1;
             return;
         }
@@ -269,7 +271,7 @@ impl Ledger {
     fn settle(&mut self) {
         for (observer, events) in self.clocks.finish() {
             for (at, event) in events {
-                self.enter(observer, at, event);
+                self.enter(observer, at, event, false);
             }
         }
         self.settle_rejections();

@@ -274,3 +274,12 @@ fn a_connection_that_lives_takes_no_room_in_a_window() {
     let pairs: Vec<usize> = ledger.take_closed().iter().map(|(_, window)| window.pairs.len()).collect();
     assert_eq!(pairs, [1, 0, 0], "only the first one tells anything");
 }
+
+/// On a quiet node the first events are far apart. They wait until the clock is believed, and are not late for that.
+#[test]
+fn what_waited_for_its_clock_is_not_late() {
+    let lateness_of = [(SourceKind::Hubble, Duration::from_secs(2))].into_iter().collect();
+    let settings = Settings { lateness_of, ..Settings::default() };
+    let (totals, _) = run(&[0, 5, 20].map(at), settings);
+    assert_eq!((totals.late, totals.attributed), (0, 3));
+}
