@@ -121,7 +121,6 @@ impl Pods {
         let owners =
             self.owners.get(pod.owners.as_slice()).cloned().unwrap_or_else(|| pod.owners.as_slice().into());
         self.owners.insert(Arc::clone(&owners));
-        let known = self.records.get(uid);
         let addresses = if pod.host_network { Vec::new() } else { pod.ips.clone() };
         let same = known.is_some_and(|record| record.addresses == addresses);
         let mut record = Record {
