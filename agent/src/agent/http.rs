@@ -123,6 +123,11 @@ async fn windows(asks: &mpsc::Sender<Asked>) -> Answer {
     }
 }
 
+/// The form that is asked for.
+fn format(query: Option<&str>) -> Option<&str> {
+    query?.split('&').find_map(|parameter| parameter.strip_prefix("format="))
+}
+
 fn page(path: &str, query: Option<&str>, accepted: &str, board: &Board) -> Answer {
     let shown = board.shown();
     let not_yet = || (StatusCode::SERVICE_UNAVAILABLE, TEXT, Bytes::from_static(b"not yet: see /readyz\n"));
@@ -136,10 +141,13 @@ fn page(path: &str, query: Option<&str>, accepted: &str, board: &Board) -> Answe
             (StatusCode::OK, kind, written(|to| metrics::write(&shown, form, to)))
         }
         "/api/v1/report" => match &shown.report {
-            Some(report) if query == Some("format=text") => {
-                (StatusCode::OK, TEXT, written(|to| text::write(report, false, to)))
-            }
-            Some(report) => (StatusCode::OK, JSON, written(|to| json::write(report, to))),
+            Some(report) => match format(query) {
+                Some("text") => (StatusCode::OK, TEXT, written(|to| text::write(report, false, to))),
+                Some("json") | None => (StatusCode::OK, JSON, written(|to| json::write(report, to))),
+                Some(_) => {
+                    (StatusCode::BAD_REQUEST, TEXT, Bytes::from_static(b"format=json or format=text\n"))
+                }
+            },
             None => not_yet(),
         },
         "/healthz" if board.is_alive() => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),

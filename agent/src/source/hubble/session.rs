@@ -108,7 +108,7 @@ impl Source {
             let why = match self.connection().await {
                 Ended::Closed => return,
                 Ended::Renewed => continue,
-                Ended::Broken(why) => why,
+                Ended::Broken(why) => format!("{}: {why}", self.settings.address),
             };
             let since = *self.down.get_or_insert_with(now);
             if self.to.send(Told::State(SourceState::Down { since, why })).await.is_err() {

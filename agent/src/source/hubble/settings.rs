@@ -1,5 +1,6 @@
 //! Where a Hubble server is and how it is spoken to. Enters: what a person wrote; leaves: settings. Must not connect.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,6 +17,16 @@ pub enum Address {
         /// The port.
         port: u16,
     },
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(to, "unix://{}", path.display()),
+            Self::Tcp { host, port } if host.contains(':') => write!(to, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(to, "{host}:{port}"),
+        }
+    }
 }
 
 /// An address that nobody can mean.
