@@ -7,6 +7,7 @@ mod hubble;
 #[path = "../fakes/kube/mod.rs"]
 mod kube;
 mod process;
+mod trouble;
 mod world;
 
 use std::time::{Duration, SystemTime};

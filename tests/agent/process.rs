@@ -26,13 +26,17 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts one that follows both servers of the stage.
     pub(crate) fn start(stage: &Stage, more: &[&str]) -> Self {
+        let kubeconfig = stage.kubeconfig();
+        Self::with(stage, &[&["--node", NODE, "--kubeconfig", kubeconfig.to_str().unwrap()], more].concat())
+    }
+
+    /// Starts one that follows the stage's Hubble.
+    pub(crate) fn with(stage: &Stage, more: &[&str]) -> Self {
         let log = stage.directory.path().join(format!("agent-{}.log", stage.count()));
         let to = std::fs::File::create(&log).unwrap();
         let hubble = format!("unix://{}", stage.hubble.path.display());
-        let kubeconfig = stage.kubeconfig();
         let child = Command::new(env!("CARGO_BIN_EXE_firedoor-under-test"))
-            .args(["agent", "--source", "hubble", "--node", NODE, "--listen", "127.0.0.1:0"])
-            .args(["--hubble", &hubble, "--kubeconfig", kubeconfig.to_str().unwrap()])
+            .args(["agent", "--source", "hubble", "--listen", "127.0.0.1:0", "--hubble", &hubble])
             .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -43,7 +47,8 @@ impl Agent {
         Self { child, log }
     }
 
-    fn said(&self) -> String {
+    /// All that it said.
+    pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
@@ -146,6 +151,13 @@ impl Agent {
         let id = self.child.id().expect("it runs").to_string();
         let sent = std::process::Command::new("kill").args([name, &id]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// It ended by itself.
+    pub(crate) async fn ended(mut self) -> (ExitStatus, String) {
+        let status = tokio::time::timeout(LIMIT, self.child.wait()).await;
+        let status = status.unwrap_or_else(|_| panic!("it does not end; it said:\n{}", self.said()));
+        (status.unwrap(), self.said())
     }
 
     pub(crate) fn hang_up(&self) {

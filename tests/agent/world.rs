@@ -30,11 +30,7 @@ impl Stage {
         let kube = FakeKube::start().await;
         kube.serve_all_policies();
         kube.serve("kubeflow.org/v1", "PyTorchJob", "pytorchjobs", true);
-        kube.put_all([node(NODE, "zone-a", 1), node("gpu-node-b", "zone-b", 2)]);
-        kube.put_all(["default", "kube-system", "ml"].map(namespace));
-        kube.put(job());
-        kube.put_all([worker(0, NODE), worker(1, NODE), coordinator()]);
-        kube.put(policy());
+        kube.put_all(objects());
         kube.kubeconfig(directory.path());
         let hubble = FakeHubble::on_socket(Traits::node(), directory.path());
         Self { kube, hubble, directory, agents: AtomicU32::new(0) }
@@ -61,6 +57,22 @@ impl Stage {
         }
         self.kube.put_all([worker(8, NODE), worker(9, "gpu-node-b")]);
     }
+}
+
+/// All that is there at the beginning.
+pub(crate) fn objects() -> [Value; 10] {
+    [
+        node(NODE, "zone-a", 1),
+        node("gpu-node-b", "zone-b", 2),
+        namespace("default"),
+        namespace("kube-system"),
+        namespace("ml"),
+        job(),
+        worker(0, NODE),
+        worker(1, NODE),
+        coordinator(),
+        policy(),
+    ]
 }
 
 fn node(name: &str, zone: &str, number: u8) -> Value {

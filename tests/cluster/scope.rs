@@ -240,11 +240,10 @@ async fn the_last_pod_takes_along_what_only_its_job_needed() {
 
     kube.delete("pods", "ml", "llama-worker-0");
     let snapshot = followed.until("the last job to leave", |snapshot| snapshot.requests.watching == 1).await;
-    assert!(
-        !names(&snapshot, None)
-            .iter()
-            .any(|name| name.starts_with("Node/") || name.starts_with("PyTorchJob/"))
-    );
+    let names = names(&snapshot, None);
+    let of_kind = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).collect::<Vec<_>>();
+    assert_eq!(of_kind("Node/"), [&format!("Node/{NODE}")], "only its own");
+    assert!(of_kind("PyTorchJob/").is_empty());
     kube.until("all but one watch to close", |log| log.iter().filter(|entry| entry.open).count() == 1).await;
     followed.stop().await;
 }

@@ -98,7 +98,7 @@ pub(super) struct HookShown {
 }
 
 /// What is known of the cluster.
-#[derive(Clone, Default, Serialize)]
+#[derive(Clone, PartialEq, Default, Serialize)]
 pub(super) struct InventoryShown {
     pub(super) ready: bool,
     /// Since when it may be out of date, because nobody tells what changes.
@@ -156,7 +156,9 @@ impl Shown {
     pub(super) fn readiness(&self) -> Vec<u8> {
         let readiness =
             Readiness { ready: self.is_ready(), inventory: &self.inventory, sources: &self.sources };
-        serde_json::to_vec_pretty(&readiness).unwrap_or_default()
+        let mut json = serde_json::to_vec_pretty(&readiness).unwrap_or_default();
+        json.push(b'\n');
+        json
     }
 }
 

@@ -11,6 +11,7 @@ mod kernel;
 #[cfg(not(feature = "ebpf"))]
 #[path = "no_kernel.rs"]
 mod kernel;
+mod log;
 mod metrics;
 mod observer;
 mod outside;
@@ -18,7 +19,6 @@ mod recording;
 mod supply;
 mod transitions;
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,6 +29,7 @@ use crate::capture::shown;
 use crate::config::ConfigError;
 #[cfg(feature = "ebpf")]
 use crate::source::ebpf::ProbeError;
+use log::log;
 pub use observer::run;
 
 /// Why the agent cannot run.
@@ -79,6 +80,16 @@ pub enum AgentError {
         /// Why.
         why: std::io::Error,
     },
+    /// A part of it that never ends did.
+    #[error(
+        "what {part} ended, and nothing works without it ({why}); this is a fault of firedoor, please report it"
+    )]
+    Ended {
+        /// What it did, after "what".
+        part: &'static str,
+        /// How it ended.
+        why: String,
+    },
     /// The runtime.
     #[error("cannot start the agent's threads: {0}")]
     Threads(std::io::Error),
@@ -88,9 +99,4 @@ pub enum AgentError {
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-}
-
-fn log(line: &str) {
-    // A log that cannot be written is no reason to stop watching.
-    let _ = writeln!(std::io::stderr(), "firedoor: {line}");
 }

@@ -2,6 +2,7 @@
 //! pipeline, judges, and puts up what came of it.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,15 +12,15 @@ use firedoor_core::membership::JobId;
 use firedoor_core::observation::{Observation, SourceKind};
 use firedoor_core::pipeline::Pipeline;
 use firedoor_core::settings::Settings;
-use firedoor_core::time::Timestamp;
 
 use super::board::{Board, InventoryShown, Shown, SourceShown};
 use super::kernel::KernelWatch;
-use super::outside::{Asked, Outside, Waiting};
+use super::log::Saying;
+use super::outside::{Asked, Network, Outside, Waiting};
 use super::recording::Recording;
 use super::transitions::Transitions;
 use super::{AgentError, interest, log, now};
-use crate::capture::Problems;
+use crate::capture::shown;
 use crate::cluster::Lookup;
 use crate::config::{Config, Layers};
 use crate::source::hubble::{Batch, Role, Server, SourceState, Told};
@@ -37,15 +38,13 @@ const JUDGE_SHARE: u32 = 20;
 /// # Errors
 /// When it cannot start.
 pub fn run(layers: &Layers) -> Result<(), AgentError> {
+    let network = Network::new()?;
     let config = layers.read()?.config;
     let board = Arc::new(Board::new());
     let has = |kind| config.agent.sources.contains(&kind);
     let kernel = has(SourceKind::Ebpf).then(|| match KernelWatch::start(&config, now()) {
         // One source that cannot start takes no agent down that has another one.
-        Err(why) if has(SourceKind::Hubble) => {
-            log(&format!("the kernel is not watched: {why}"));
-            Ok(KernelWatch::down(&config, &why, now()))
-        }
+        Err(why) if has(SourceKind::Hubble) => Ok(KernelWatch::down(&config, &why, now())),
         other => other,
     });
     let kernel = kernel.transpose()?;
@@ -55,10 +54,10 @@ pub fn run(layers: &Layers) -> Result<(), AgentError> {
         .as_deref()
         .map(|directory| Recording::create(directory, &config.agent.sources))
         .transpose()?;
-    let outside = Outside::start(&config, &board)?;
-    log(&format!("http://{}/api/v1/report", outside.address));
+    let outside = Outside::start(network, &config, &board)?;
+    log(&introduction(&config, outside.address));
     let mut observer = Observer::new(layers.clone(), config, board, kernel, recording, outside);
-    observer.begin()?;
+    observer.begin();
     observer.run()
 }
 
@@ -69,6 +68,7 @@ struct Observer {
     pipeline: Pipeline,
     kernel: Option<KernelWatch>,
     hubble: Option<SourceShown>,
+    said: Said,
     recording: Option<Recording>,
     /// Why the recording is not whole.
     unrecorded: Option<AgentError>,
@@ -79,6 +79,13 @@ struct Observer {
     judging: Duration,
     /// What was told last of what was seen, and when.
     windows: Option<(Instant, Bytes)>,
+}
+
+/// What was said so far.
+struct Said {
+    ebpf: Saying,
+    hubble: Saying,
+    cluster: Saying,
 }
 
 /// What wakes the observer.
@@ -103,6 +110,7 @@ impl Observer {
             pipeline,
             kernel,
             hubble: hubble.then(|| SourceShown::new(SourceKind::Hubble)),
+            said: Said { ebpf: Saying::new(), hubble: Saying::new(), cluster: Saying::new() },
             recording,
             unrecorded: None,
             outside,
@@ -118,11 +126,8 @@ impl Observer {
     }
 
     /// Knows the cluster, as far as that takes no waiting, and looks for the first time.
-    fn begin(&mut self) -> Result<(), AgentError> {
-        self.renew().map_err(|why| AgentError::Inventory {
-            path: self.config.agent.inventory.clone().unwrap_or_default(),
-            why,
-        })?;
+    fn begin(&mut self) {
+        self.renew();
         if let Some(kernel) = &self.kernel {
             for hook in kernel.shown().hooks.iter().filter(|hook| !hook.attached) {
                 let why = hook.reason.as_deref().unwrap_or("not attached");
@@ -134,7 +139,6 @@ impl Observer {
         // From the first look on nothing is missed: only then is it ready.
         self.look();
         self.judge();
-        Ok(())
     }
 
     fn run(mut self) -> Result<(), AgentError> {
@@ -143,7 +147,15 @@ impl Observer {
         loop {
             match self.wait(&waiting, POLL.saturating_sub(polled.elapsed())) {
                 Woken::Told(told) => self.take_told(told),
-                Woken::Asked(Asked::Stop) => break,
+                Woken::Asked(Asked::Stop(signal)) => {
+                    log(&format!("ends, as {signal} asks for"));
+                    break;
+                }
+                Woken::Asked(Asked::GiveUp { part, why }) => {
+                    // What was found is told; whoever started it starts it again.
+                    self.finish()?;
+                    return Err(AgentError::Ended { part, why });
+                }
                 Woken::Asked(Asked::Reload) => self.reload(),
                 Woken::Asked(Asked::Windows(to)) => {
                     // Whoever asked may have left.
@@ -154,9 +166,8 @@ impl Observer {
             if polled.elapsed() >= POLL {
                 polled = Instant::now();
                 self.look();
-                if let Err(why) = self.renew() {
-                    log(&format!("the inventory cannot be read now, the last one stays: {why}"));
-                }
+                self.renew();
+                self.say();
             }
             if self.judged.elapsed() >= JUDGE.max(self.judging * JUDGE_SHARE) {
                 self.judge();
@@ -171,7 +182,7 @@ impl Observer {
         let next = async {
             tokio::select! {
                 biased;
-                Some(asked) = asked.recv() => Woken::Asked(asked),
+                asked = asked.recv() => Woken::Asked(asked.unwrap_or_else(nobody_asks)),
                 Some(told) = told.recv() => Woken::Told(told),
                 else => std::future::pending().await,
             }
@@ -186,7 +197,7 @@ impl Observer {
             kernel.finish(now(), &mut |observation| take(&mut pipeline, recording.as_mut(), observation))
         });
         if let Some(recording) = &mut recording {
-            unrecorded = unrecorded.or(recording.settle().err());
+            unrecorded = unrecorded.or(recording.settle().err()).or(recording.is_there().err());
         }
         transitions.tell(&pipeline.finish(), &mut |line| log(line));
         unrecorded.map_or(last, Err)
@@ -201,7 +212,7 @@ impl Observer {
             kernel.poll(at, &mut |observation| take(pipeline, recording.as_mut(), observation));
             let shown = kernel.shown();
             if shown.up != was_up {
-                tell_state(pipeline, shown, at);
+                pipeline.source_state(SourceKind::Ebpf, shown.up, at);
             }
         }
         self.settle();
@@ -209,7 +220,11 @@ impl Observer {
 
     fn settle(&mut self) {
         let settled = self.recording.as_mut().map_or(Ok(()), Recording::settle);
-        if let Err(why) = settled {
+        self.recorded(settled);
+    }
+
+    fn recorded(&mut self, result: Result<(), AgentError>) {
+        if let Err(why) = result {
             // Whoever watches the log learns it now; who waits for the end learns it from the exit code.
             log(&format!("{why}; nothing more is recorded"));
             self.recording = None;
@@ -230,7 +245,6 @@ impl Observer {
                 let Some(shown) = &mut self.hubble else { return };
                 shown.certificate_expiry = certificate.expires;
                 shown.notes = certificate.problem.into_iter().collect();
-                shown.notes.iter().for_each(|note| log(note));
             }
         }
     }
@@ -246,7 +260,7 @@ impl Observer {
     fn take_state(&mut self, state: SourceState) {
         let Some(shown) = &mut self.hubble else { return };
         let at = now();
-        let before = (shown.up, shown.why.clone());
+        let up_before = shown.up;
         match state {
             SourceState::Up(server) => {
                 if !shown.up {
@@ -259,14 +273,15 @@ impl Observer {
                 (shown.up, shown.since, shown.why) = (false, Some(since), Some(why));
             }
         }
-        // The same trouble again is no news.
-        if before != (shown.up, shown.why.clone()) {
-            tell_state(&mut self.pipeline, shown, at);
+        if up_before != shown.up {
+            self.pipeline.source_state(SourceKind::Hubble, shown.up, at);
         }
     }
 
     fn judge(&mut self) {
         self.judged = Instant::now();
+        let recorded = self.recording.as_ref().map_or(Ok(()), Recording::is_there);
+        self.recorded(recorded);
         self.pipeline.pass(now());
         let report = self.pipeline.look();
         self.transitions.tell(&report, &mut |line| log(line));
@@ -300,22 +315,23 @@ impl Observer {
     }
 
     /// Takes in what changed in the inventory.
-    fn renew(&mut self) -> std::io::Result<()> {
-        let mut problems = Problems::default();
-        let renewal = self.outside.supply.changed(&mut problems);
-        for line in problems.lines() {
-            log(&line);
-        }
-        let Some(renewal) = renewal? else { return Ok(()) };
-        for note in renewal.shown.notes.iter().filter(|note| !self.inventory.notes.contains(note)) {
-            log(note);
-        }
-        self.inventory = renewal.shown;
-        self.pipeline.update(renewal.objects, &renewal.ended);
-        let partial = known_in_part(self.pipeline.inventory(), &renewal.partial);
-        self.pipeline.known_in_part(partial);
-        let inventory = self.pipeline.inventory();
+    fn renew(&mut self) {
         let at = now();
+        let Some(renewal) = self.outside.supply.changed(at) else { return };
+        self.inventory = renewal.shown;
+        if let Some(known) = renewal.known {
+            self.pipeline.update(known.objects, &known.ended);
+            let partial = known_in_part(self.pipeline.inventory(), &known.partial);
+            self.pipeline.known_in_part(partial);
+        }
+        let inventory = self.pipeline.inventory();
+        if self.inventory.ready {
+            let nodes = self.config.agent.nodes.iter().map(|node| node.name.as_str());
+            let unknown = nodes.filter(|name| !inventory.nodes().contains_key(*name));
+            self.inventory.notes.extend(unknown.map(|name| format!(
+                "node {name} is not among the nodes that are known: is it named as `kubectl get nodes` names it?"
+            )));
+        }
         if let Some(kernel) = &mut self.kernel {
             kernel.place(Placement::of(inventory, at));
         }
@@ -329,7 +345,24 @@ impl Observer {
                 differs
             });
         }
-        Ok(())
+    }
+
+    /// Says what is news.
+    fn say(&mut self) {
+        let at = Instant::now();
+        let kernel = self.kernel.as_ref().map(KernelWatch::shown);
+        for (saying, shown) in [(&mut self.said.ebpf, kernel), (&mut self.said.hubble, self.hubble.as_ref())]
+        {
+            let Some(shown) = shown else { continue };
+            saying.news(&described_source(shown), at).into_iter().for_each(log);
+        }
+        let mut cluster = self.inventory.notes.clone();
+        match (self.inventory.ready, self.inventory.stale_since) {
+            (true, None) => cluster.push("the cluster is known".to_owned()),
+            (true, Some(_)) => cluster.push("the cluster is known as it was".to_owned()),
+            (false, _) => {}
+        }
+        self.said.cluster.news(&cluster, at).into_iter().for_each(log);
     }
 
     /// Reads configuration and inventory again. What is wrong changes nothing.
@@ -340,10 +373,9 @@ impl Observer {
             Err(why) => return log(&format!("the configuration stays as it was: {why}")),
         };
         let fixed = Config { settings: self.config.settings.clone(), ..config.clone() };
-        if fixed != self.config {
-            log(
-                "changes of anything but [diagnosis], [policy] and [prices] take effect when the agent starts anew",
-            );
+        let later = fixed.differing_keys(&self.config);
+        if !later.is_empty() {
+            log(&format!("of these the new values hold when the agent starts anew: {}", later.join(", ")));
         }
         self.pipeline.configure(settings(&config));
         self.config.settings = config.settings;
@@ -384,6 +416,11 @@ fn take(pipeline: &mut Pipeline, recording: Option<&mut Recording>, observation:
     pipeline.observe(observation);
 }
 
+/// The thread that asks is gone.
+fn nobody_asks() -> Asked {
+    Asked::GiveUp { part: "talks to the network", why: "its thread is gone".to_owned() }
+}
+
 /// A Hubble server in a few words.
 fn described(server: &Server) -> String {
     let version = server.version.as_deref().unwrap_or("of unknown version");
@@ -396,13 +433,35 @@ fn described(server: &Server) -> String {
     }
 }
 
-/// A source came up or went down.
-fn tell_state(pipeline: &mut Pipeline, shown: &SourceShown, at: Timestamp) {
+/// How a source is, in lines of the log.
+fn described_source(shown: &SourceShown) -> Vec<String> {
     let name = shown.source.as_str();
-    match (&shown.why, shown.up) {
-        (_, true) => log(&format!("{name} is watched")),
-        (Some(why), false) => log(&format!("{name} is not watched: {why}")),
-        (None, false) => log(&format!("{name} is not watched")),
-    }
-    pipeline.source_state(shown.source, shown.up, at);
+    let state = match (&shown.why, shown.up) {
+        (_, true) => {
+            let server = shown.server.as_deref().map_or(String::new(), |server| format!(": {server}"));
+            format!("{name} is watched{server}")
+        }
+        (Some(why), false) => format!("{name} is not watched: {why}"),
+        (None, false) => return Vec::new(),
+    };
+    std::iter::once(state).chain(shown.notes.iter().cloned()).collect()
+}
+
+/// What runs here, for whoever reads the log first.
+fn introduction(config: &Config, address: SocketAddr) -> String {
+    let nodes: Vec<&str> = config.agent.nodes.iter().map(|node| node.name.as_str()).collect();
+    let sources = config.agent.sources.iter().map(|source| match source {
+        SourceKind::Hubble => format!("hubble ({})", config.hubble.address),
+        other => other.as_str().to_owned(),
+    });
+    let cluster = match &config.agent.inventory {
+        Some(directory) => shown(directory),
+        None => "the API server".to_owned(),
+    };
+    format!(
+        "firedoor {} on node {}; sources: {}; objects from {cluster}; http://{address}/api/v1/report",
+        env!("CARGO_PKG_VERSION"),
+        if nodes.is_empty() { "(unnamed)".to_owned() } else { nodes.join(", ") },
+        sources.collect::<Vec<_>>().join(", "),
+    )
 }

@@ -9,16 +9,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use firedoor_core::observation::SourceKind;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 
 use super::board::Board;
 use super::supply::Supply;
-use super::{AgentError, http, log};
+use super::{AgentError, http, now};
 use crate::cluster::{self, Access, ClusterSettings, Credentials, Lookup, Snapshot};
 use crate::config::Config;
 use crate::source::hubble::{
-    self, BadAddress, HubbleSettings, Identity, Interest, ServerName, TlsSettings, Told, Written,
+    self, BadAddress, HubbleSettings, Identity, Interest, ServerName, SourceState, TlsSettings, Told, Written,
 };
 
 /// Batches that wait for the observer; when they are full Hubble is read no further, and its server counts what it must
@@ -30,13 +31,22 @@ const ASKED: usize = 8;
 const LOOKUPS: usize = 256;
 /// How long what is under way may take to end.
 const ENDING: Duration = Duration::from_secs(2);
+/// When Hubble is followed again after following it failed by itself.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// What the observer is asked to do.
 pub(super) enum Asked {
-    /// To end.
-    Stop,
+    /// To end, because of this signal.
+    Stop(&'static str),
     /// To read its configuration again.
     Reload,
+    /// To end as well: a part of the agent did that never should.
+    GiveUp {
+        /// What it did.
+        part: &'static str,
+        /// How it ended.
+        why: String,
+    },
     /// To tell what it saw, as JSON for others to join with theirs.
     Windows(oneshot::Sender<Bytes>),
 }
@@ -65,54 +75,130 @@ struct Ends {
     stop: watch::Receiver<()>,
 }
 
+/// What the thread is made of.
+pub(super) struct Network {
+    runtime: Runtime,
+    hangup: Signal,
+}
+
+impl Network {
+    /// From here on SIGHUP does not end the process, whatever is still to be done before it is heeded.
+    pub(super) fn new() -> Result<Self, AgentError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(AgentError::Threads)?;
+        let inside = runtime.enter();
+        let hangup = signal(SignalKind::hangup()).map_err(AgentError::Threads)?;
+        drop(inside);
+        Ok(Self { runtime, hangup })
+    }
+}
+
 impl Outside {
     /// Starts the thread.
-    pub(super) fn start(config: &Config, board: &Arc<Board>) -> Result<Self, AgentError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(AgentError::Threads)?;
+    pub(super) fn start(network: Network, config: &Config, board: &Arc<Board>) -> Result<Self, AgentError> {
         let (asks, asked) = mpsc::channel(ASKED);
         let (tells, told) = mpsc::channel(BATCHES);
         let (interest, interesting) = watch::channel(Arc::new(Interest::default()));
         let (lookups, looked_up) = mpsc::channel(LOOKUPS);
         let (stop, stopped) = watch::channel(());
         let ends = Ends { asks, tells, interest: interesting, lookups: looked_up, stop: stopped };
-        let (address, supply) = begin(runtime, config, board, ends)?;
+        let (address, supply) = begin(network, config, board, ends)?;
         Ok(Self { asked, told, interest, lookups, supply, address, _stop: stop })
     }
 }
 
-type Latest = watch::Receiver<Option<Arc<Snapshot>>>;
-
 /// Spawns everything, and then the thread that drives it.
 fn begin(
-    runtime: Runtime,
+    network: Network,
     config: &Config,
     board: &Arc<Board>,
     ends: Ends,
 ) -> Result<(SocketAddr, Supply), AgentError> {
+    let Network { runtime, hangup } = network;
+    let inside = runtime.enter();
     let listen = config.agent.listen;
     let listener = std::net::TcpListener::bind(listen)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|why| AgentError::Listen { address: listen, why })?;
     let address = listener.local_addr().map_err(|why| AgentError::Listen { address: listen, why })?;
-    runtime.spawn(http::serve(listener, Arc::clone(board), ends.asks.clone()));
-    runtime.spawn(signals(ends.asks));
+    let mut parts = Parts::default();
+    parts.add("serves HTTP", runtime.spawn(http::serve(listener, Arc::clone(board), ends.asks.clone())));
     if config.agent.sources.contains(&SourceKind::Hubble) {
         let settings = hubble_settings(config)?;
-        runtime.spawn(hubble::follow(settings, ends.interest, ends.tells, ended(ends.stop.clone())));
+        let following = follow_hubble(settings, ends.interest, ends.tells, ends.stop.clone());
+        parts.add("follows Hubble", runtime.spawn(following));
     }
     let supply = match &config.agent.inventory {
-        Some(directory) => Supply::directory(directory),
-        None => Supply::Cluster(know_cluster(&runtime, config, ends.lookups, ended(ends.stop.clone()))?),
+        Some(directory) => Supply::directory(directory)
+            .map_err(|why| AgentError::Inventory { path: directory.clone(), why })?,
+        None => {
+            let (to, latest) = watch::channel(None);
+            let follow = cluster_follower(&runtime, config, ends.lookups, to, ended(ends.stop.clone()))?;
+            parts.add("follows the API server", runtime.spawn(follow));
+            Supply::Cluster(latest)
+        }
     };
+    // Last: until then SIGTERM ends the process as if it had no handler.
+    let heed = |kind| signal(kind).map_err(AgentError::Threads);
+    let (terminate, interrupt) = (heed(SignalKind::terminate())?, heed(SignalKind::interrupt())?);
+    let heeding = signals(terminate, interrupt, hangup, ends.asks.clone());
+    parts.add("waits for signals", runtime.spawn(heeding));
+    drop(inside);
     let drive = move || {
-        runtime.block_on(ended(ends.stop));
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = ended(ends.stop) => {}
+                (part, why) = parts.first_ended() => {
+                    // Nobody to tell: the agent ends anyway.
+                    let _ = ends.asks.send(Asked::GiveUp { part, why }).await;
+                }
+            }
+        });
         runtime.shutdown_timeout(ENDING);
     };
     std::thread::Builder::new().name("outside".to_owned()).spawn(drive).map_err(AgentError::Threads)?;
     Ok((address, supply))
+}
+
+/// What runs as long as the agent does, by what it does.
+#[derive(Default)]
+struct Parts(Vec<(&'static str, JoinHandle<()>)>);
+
+impl Parts {
+    fn add(&mut self, does: &'static str, part: JoinHandle<()>) {
+        self.0.push((does, part));
+    }
+
+    /// The first one that ends: what it did, and how it ended.
+    async fn first_ended(self) -> (&'static str, String) {
+        let ends = self.0.into_iter().map(|(does, part)| {
+            Box::pin(async move { (does, part.await.err().map_or("done".to_owned(), |why| why.to_string())) })
+        });
+        futures_util::future::select_all(ends).await.0
+    }
+}
+
+/// Follows Hubble until the agent ends. It reads what strangers send: should that ever break it, the agent has one source
+/// less for a while, and not more than that.
+async fn follow_hubble(
+    settings: HubbleSettings,
+    interest: watch::Receiver<Arc<Interest>>,
+    tells: mpsc::Sender<Told>,
+    stop: watch::Receiver<()>,
+) {
+    loop {
+        let (interest, stop) = (interest.clone(), ended(stop.clone()));
+        let Err(why) = tokio::spawn(hubble::follow(settings.clone(), interest, tells.clone(), stop)).await
+        else {
+            return;
+        };
+        let why = format!("a fault of firedoor, please report it: {why}");
+        if tells.send(Told::State(SourceState::Down { since: now(), why })).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
 }
 
 /// Until the agent ends.
@@ -146,12 +232,14 @@ fn hubble_settings(config: &Config) -> Result<HubbleSettings, AgentError> {
     Ok(settings)
 }
 
-fn know_cluster(
+/// What follows the cluster, once there is a way to its API server.
+fn cluster_follower(
     runtime: &Runtime,
     config: &Config,
     lookups: mpsc::Receiver<Lookup>,
+    to: watch::Sender<Option<Arc<Snapshot>>>,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<Latest, AgentError> {
+) -> Result<impl Future<Output = ()> + Send + 'static, AgentError> {
     let node = config.agent.nodes.first().ok_or(AgentError::NoNode)?;
     let credentials = match &config.kubernetes.kubeconfig {
         Some(file) => Credentials::Kubeconfig { path: Some(file.clone()), context: None },
@@ -165,23 +253,19 @@ fn know_cluster(
         grouping: config.grouping.clone(),
         ..ClusterSettings::default()
     };
-    let (to, latest) = watch::channel(None);
-    runtime.spawn(cluster::follow(access, settings, lookups, to, stop));
-    Ok(latest)
+    Ok(cluster::follow(access, settings, lookups, to, stop))
 }
 
-/// Waits for signals; what cannot be waited for is told.
-async fn signals(asks: mpsc::Sender<Asked>) {
-    let kinds = (SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup());
-    let (mut terminate, mut interrupt, mut hangup) = match (signal(kinds.0), signal(kinds.1), signal(kinds.2))
-    {
-        (Ok(terminate), Ok(interrupt), Ok(hangup)) => (terminate, interrupt, hangup),
-        _ => return log("signals cannot be waited for: only SIGKILL ends this agent"),
-    };
+async fn signals(
+    mut terminate: Signal,
+    mut interrupt: Signal,
+    mut hangup: Signal,
+    asks: mpsc::Sender<Asked>,
+) {
     loop {
         let asked = tokio::select! {
-            _ = terminate.recv() => Asked::Stop,
-            _ = interrupt.recv() => Asked::Stop,
+            _ = terminate.recv() => Asked::Stop("SIGTERM"),
+            _ = interrupt.recv() => Asked::Stop("SIGINT"),
             _ = hangup.recv() => Asked::Reload,
         };
         if asks.send(asked).await.is_err() {
@@ -202,5 +286,21 @@ impl Waiting {
     /// What comes of it; `None`: not in time.
     pub(super) fn within<T>(&self, time: Duration, what: impl Future<Output = T>) -> Option<T> {
         self.0.block_on(async { tokio::time::timeout(time, what).await.ok() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_dies_is_found_out() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut parts = Parts::default();
+        parts.add("goes on", runtime.spawn(std::future::pending()));
+        parts.add("dies", runtime.spawn(async { panic!("of this") }));
+        let (part, why) = runtime.block_on(parts.first_ended());
+        assert_eq!(part, "dies");
+        assert!(why.contains("of this"), "{why}");
     }
 }

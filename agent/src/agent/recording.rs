@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use firedoor_core::observation::{Observation, SourceKind};
@@ -10,6 +11,9 @@ use firedoor_core::observation::{Observation, SourceKind};
 use super::AgentError;
 use crate::capture::sockets;
 use crate::hubble;
+
+const SOCKETS: &str = "sockets.jsonl";
+const FLOWS: &str = "flows.jsonl";
 
 /// What is observed, on its way into files.
 pub(super) struct Recording {
@@ -32,8 +36,8 @@ impl Recording {
             created.map(|file| Some(BufWriter::new(file))).map_err(|why| AgentError::Record { path, why })
         };
         Ok(Self {
-            sockets: file(SourceKind::Ebpf, "sockets.jsonl")?,
-            flows: file(SourceKind::Hubble, "flows.jsonl")?,
+            sockets: file(SourceKind::Ebpf, SOCKETS)?,
+            flows: file(SourceKind::Hubble, FLOWS)?,
             directory: directory.to_owned(),
             failed: None,
         })
@@ -68,5 +72,24 @@ impl Recording {
             .or_else(|| flush(&mut self.sockets).err())
             .or_else(|| flush(&mut self.flows).err());
         failed.map_or(Ok(()), |why| Err(AgentError::Record { path: self.directory.clone(), why }))
+    }
+    /// Whether the files are still where they were created: who removes them while they are written keeps nothing.
+    ///
+    /// # Errors
+    /// When one is not.
+    pub(super) fn is_there(&self) -> Result<(), AgentError> {
+        for (file, name) in [(&self.sockets, SOCKETS), (&self.flows, FLOWS)] {
+            let Some(file) = file else { continue };
+            let path = self.directory.join(name);
+            let place = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+            let there = std::fs::metadata(&path).map(place);
+            let why = match (there, file.get_ref().metadata().map(place)) {
+                (Ok(there), Ok(ours)) if there != ours => io::Error::other("it was replaced by another file"),
+                (Err(why), _) | (_, Err(why)) => why,
+                _ => continue,
+            };
+            return Err(AgentError::Record { path, why });
+        }
+        Ok(())
     }
 }

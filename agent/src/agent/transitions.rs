@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use firedoor_core::report::{FindingState, Report};
 
-use crate::harmless::harmless;
-
 /// A finding, as long as it is the same one.
 type Key = (String, String, String, &'static str, &'static str);
 
@@ -38,7 +36,7 @@ impl Transitions {
                         finding.state.as_str(),
                         finding.summary
                     );
-                    say(&harmless(&line));
+                    say(&line);
                 }
                 now.insert(key, finding.state);
             }

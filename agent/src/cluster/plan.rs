@@ -103,12 +103,13 @@ impl Follower {
         for pod in local {
             owners.above(&pod.namespace, &pod.owners, self.is_member(pod), self.settings.max_owners);
         }
+        // Asked for even where no job is: a name that no node has is found out.
+        add(Key::Node(self.settings.node.clone()));
         if !namespaces.is_empty() {
             add(Key::Groups);
             for version in self.policy_versions() {
                 add(Key::Kinds(version));
             }
-            add(Key::Node(self.settings.node.clone()));
         }
         // Whoever is known of other nodes is a member, or is taken for one.
         let room = self.settings.max_owners.min(owners.wanted.len() + MAX_REMOTE_OWNERS);

@@ -7,7 +7,7 @@ use super::keys::KEYS;
 use super::layers::variable;
 use super::prices::PriceKey;
 use super::value::Value;
-use super::{Effective, Origin};
+use super::{Config, Effective, Origin};
 
 struct Line {
     section: String,
@@ -15,6 +15,16 @@ struct Line {
     value: Option<Value>,
     origin: Origin,
     about: &'static str,
+}
+
+impl Config {
+    /// The keys, without prices, whose values are others there.
+    #[must_use]
+    pub fn differing_keys(&self, other: &Self) -> Vec<String> {
+        let (mut ours, mut theirs) = (self.clone(), other.clone());
+        let differing = KEYS.iter().filter(|key| key.place.get(&mut ours) != key.place.get(&mut theirs));
+        differing.map(|key| format!("{}.{}", key.section, key.name)).collect()
+    }
 }
 
 impl Effective {
