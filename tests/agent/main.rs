@@ -1,6 +1,7 @@
 //! The agent as a process, between an API server and a Hubble server of their kinds: what it serves when both come, go
 //! and change, and when it is killed itself.
 
+mod gpus;
 #[path = "../fakes/hubble/mod.rs"]
 #[allow(dead_code, reason = "not every test needs everything")]
 mod hubble;

@@ -15,6 +15,8 @@ use firedoor_core::tally::JobTally;
 use firedoor_core::time::Timestamp;
 use serde::{Serialize, Serializer};
 
+use super::gpus::GpusShown;
+
 /// An observer that has not turned for so long will not turn again.
 const STUCK: Duration = Duration::from_secs(120);
 
@@ -35,6 +37,8 @@ pub(super) struct Shown {
     pub(super) superseded: BTreeSet<JobId>,
     pub(super) sources: Vec<SourceShown>,
     pub(super) inventory: InventoryShown,
+    /// The GPU exporter, where there is one.
+    pub(super) gpus: Option<GpusShown>,
 }
 
 /// A source, as it is.
@@ -113,13 +117,15 @@ struct Readiness<'a> {
     ready: bool,
     inventory: &'a InventoryShown,
     sources: &'a [SourceShown],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpus: Option<&'a GpusShown>,
 }
 
 fn kind_name<S: Serializer>(kind: &SourceKind, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(kind.as_str())
 }
 
-fn rfc3339<S: Serializer>(at: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn rfc3339<S: Serializer>(at: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => to.collect_str(at),
         None => to.serialize_none(),
@@ -133,6 +139,7 @@ impl Shown {
         report: Report,
         sources: impl Iterator<Item = &'a SourceShown>,
         inventory: InventoryShown,
+        gpus: Option<GpusShown>,
     ) -> Self {
         let accounts = pipeline.accounts();
         let with_account =
@@ -144,6 +151,7 @@ impl Shown {
             superseded: superseded(pipeline.inventory()),
             sources: sources.map(with_account).collect(),
             inventory,
+            gpus,
         }
     }
 
@@ -154,8 +162,12 @@ impl Shown {
 
     /// What is watched and what is not, as JSON.
     pub(super) fn readiness(&self) -> Vec<u8> {
-        let readiness =
-            Readiness { ready: self.is_ready(), inventory: &self.inventory, sources: &self.sources };
+        let readiness = Readiness {
+            ready: self.is_ready(),
+            inventory: &self.inventory,
+            sources: &self.sources,
+            gpus: self.gpus.as_ref(),
+        };
         let mut json = serde_json::to_vec_pretty(&readiness).unwrap_or_default();
         json.push(b'\n');
         json

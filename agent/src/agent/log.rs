@@ -25,11 +25,13 @@ pub(super) struct Saying {
     counted: Option<Instant>,
 }
 
-impl Saying {
-    pub(super) fn new() -> Self {
+impl Default for Saying {
+    fn default() -> Self {
         Self { said: Vec::new(), left: AT_ONCE, counted: None }
     }
+}
 
+impl Saying {
     /// Which of the lines that hold now are to be said. Asked now and then, also when nothing changed: what was held
     /// back is said later, if it still holds. Lines that differ in figures only are the same.
     pub(super) fn news<'a>(&mut self, now: &'a [String], at: Instant) -> Vec<&'a str> {
@@ -76,7 +78,7 @@ mod tests {
 
     #[test]
     fn only_news_is_said() {
-        let (mut saying, at) = (Saying::new(), Instant::now());
+        let (mut saying, at) = (Saying::default(), Instant::now());
         assert_eq!(saying.news(&lines(&["3 objects", "a"]), at), ["3 objects", "a"]);
         assert!(saying.news(&lines(&["4 objects", "a"]), at).is_empty());
         assert!(saying.news(&lines(&["a"]), at).is_empty());
@@ -85,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_changes_all_the_time_is_said_now_and_then_and_its_end_in_any_case() {
-        let (mut saying, begun) = (Saying::new(), Instant::now());
+        let (mut saying, begun) = (Saying::default(), Instant::now());
         let mut said = Vec::new();
         for step in 0..6_000_u32 {
             let line = if step % 2 == 0 { "up" } else { "down" };

@@ -4,6 +4,7 @@
 
 mod board;
 mod directory;
+mod gpus;
 mod http;
 mod interest;
 #[cfg(feature = "ebpf")]

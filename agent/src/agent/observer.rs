@@ -82,10 +82,12 @@ struct Observer {
 }
 
 /// What was said so far.
+#[derive(Default)]
 struct Said {
     ebpf: Saying,
     hubble: Saying,
     cluster: Saying,
+    gpus: Saying,
 }
 
 /// What wakes the observer.
@@ -110,7 +112,7 @@ impl Observer {
             pipeline,
             kernel,
             hubble: hubble.then(|| SourceShown::new(SourceKind::Hubble)),
-            said: Said { ebpf: Saying::new(), hubble: Saying::new(), cluster: Saying::new() },
+            said: Said::default(),
             recording,
             unrecorded: None,
             outside,
@@ -282,12 +284,17 @@ impl Observer {
         self.judged = Instant::now();
         let recorded = self.recording.as_ref().map_or(Ok(()), Recording::is_there);
         self.recorded(recorded);
-        self.pipeline.pass(now());
+        let at = now();
+        if let Some(gpus) = &self.outside.gpus {
+            gpus.age(at, self.pipeline.readings());
+        }
+        self.pipeline.pass(at);
         let report = self.pipeline.look();
         self.transitions.tell(&report, &mut |line| log(line));
         self.ask_for_unknown();
+        let gpus = self.outside.gpus.as_ref().map(|gpus| gpus.shown().clone());
         let sources = self.kernel.iter().map(KernelWatch::shown).chain(&self.hubble);
-        self.board.show(Shown::of(&self.pipeline, report, sources, self.inventory.clone()));
+        self.board.show(Shown::of(&self.pipeline, report, sources, self.inventory.clone(), gpus));
         self.judging = self.judged.elapsed();
     }
 
@@ -317,6 +324,9 @@ impl Observer {
     /// Takes in what changed in the inventory.
     fn renew(&mut self) {
         let at = now();
+        if let Some(gpus) = &mut self.outside.gpus {
+            gpus.renew(at, self.pipeline.readings());
+        }
         let Some(renewal) = self.outside.supply.changed(at) else { return };
         self.inventory = renewal.shown;
         if let Some(known) = renewal.known {
@@ -356,6 +366,8 @@ impl Observer {
             let Some(shown) = shown else { continue };
             saying.news(&described_source(shown), at).into_iter().for_each(log);
         }
+        let gpus = self.outside.gpus.as_ref().map_or_else(Vec::new, |gpus| gpus.shown().described());
+        self.said.gpus.news(&gpus, at).into_iter().for_each(log);
         let mut cluster = self.inventory.notes.clone();
         match (self.inventory.ready, self.inventory.stale_since) {
             (true, None) => cluster.push("the cluster is known".to_owned()),

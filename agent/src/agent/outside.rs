@@ -14,10 +14,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::board::Board;
+use super::gpus::Gpus;
 use super::supply::Supply;
 use super::{AgentError, http, now};
 use crate::cluster::{self, Access, ClusterSettings, Credentials, Lookup, Snapshot};
 use crate::config::Config;
+use crate::source::gpu;
 use crate::source::hubble::{
     self, BadAddress, HubbleSettings, Identity, Interest, ServerName, SourceState, TlsSettings, Told, Written,
 };
@@ -60,6 +62,8 @@ pub(super) struct Outside {
     pub(super) lookups: mpsc::Sender<Lookup>,
     /// What tells of the cluster.
     pub(super) supply: Supply,
+    /// What tells of GPUs, where something does.
+    pub(super) gpus: Option<Gpus>,
     /// Where HTTP is served.
     pub(super) address: SocketAddr,
     /// Dropped: the thread ends, and what it does before.
@@ -102,8 +106,8 @@ impl Outside {
         let (lookups, looked_up) = mpsc::channel(LOOKUPS);
         let (stop, stopped) = watch::channel(());
         let ends = Ends { asks, tells, interest: interesting, lookups: looked_up, stop: stopped };
-        let (address, supply) = begin(network, config, board, ends)?;
-        Ok(Self { asked, told, interest, lookups, supply, address, _stop: stop })
+        let (address, supply, gpus) = begin(network, config, board, ends)?;
+        Ok(Self { asked, told, interest, lookups, supply, gpus, address, _stop: stop })
     }
 }
 
@@ -113,7 +117,7 @@ fn begin(
     config: &Config,
     board: &Arc<Board>,
     ends: Ends,
-) -> Result<(SocketAddr, Supply), AgentError> {
+) -> Result<(SocketAddr, Supply, Option<Gpus>), AgentError> {
     let Network { runtime, hangup } = network;
     let inside = runtime.enter();
     let listen = config.agent.listen;
@@ -139,6 +143,13 @@ fn begin(
         }
     };
     // Last: until then SIGTERM ends the process as if it had no handler.
+    let gpus = config.gpu.exporter.as_ref().map(|exporter| {
+        let (to, latest) = watch::channel(None);
+        let every = config.gpu.scrape_every;
+        let follow = gpu::follow(exporter.clone(), every, to, ended(ends.stop.clone()));
+        parts.add("asks for the GPUs", runtime.spawn(follow));
+        Gpus::new(exporter, every, latest)
+    });
     let heed = |kind| signal(kind).map_err(AgentError::Threads);
     let (terminate, interrupt) = (heed(SignalKind::terminate())?, heed(SignalKind::interrupt())?);
     let heeding = signals(terminate, interrupt, hangup, ends.asks.clone());
@@ -158,7 +169,7 @@ fn begin(
         runtime.shutdown_timeout(ENDING);
     };
     std::thread::Builder::new().name("outside".to_owned()).spawn(drive).map_err(AgentError::Threads)?;
-    Ok((address, supply))
+    Ok((address, supply, gpus))
 }
 
 /// What runs as long as the agent does, by what it does.

@@ -33,7 +33,24 @@ fn modified(file: &Path) -> Option<Timestamp> {
     u64::try_from(since.as_nanos()).ok().map(Timestamp::from_nanos)
 }
 
-fn parse(file: &Path, text: &str, at: Option<Timestamp>, readings: &mut Readings, problems: &mut Problems) {
+/// What an exposition held.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Found {
+    /// Devices that pods use.
+    pub devices: usize,
+    /// Samples of GPUs that name no pod.
+    pub nameless: usize,
+}
+
+/// Reads an exposition that was taken `at`.
+pub fn parse(
+    file: &Path,
+    text: &str,
+    at: Option<Timestamp>,
+    readings: &mut Readings,
+    problems: &mut Problems,
+) -> Found {
+    let mut nameless = 0;
     let mut devices: BTreeMap<(String, String, String), Reading> = BTreeMap::new();
     for (number, line) in (1_u64..).zip(text.lines()) {
         let line = line.trim();
@@ -44,14 +61,19 @@ fn parse(file: &Path, text: &str, at: Option<Timestamp>, readings: &mut Readings
             problems.note(file, number, "no Prometheus sample");
             continue;
         };
-        let Some((namespace, pod)) = sample.pod() else { continue };
+        let Some((namespace, pod)) = sample.pod() else {
+            nameless += usize::from(sample.name.starts_with("DCGM_") || sample.name.starts_with("gpu_"));
+            continue;
+        };
         let key = (namespace.to_owned(), pod.to_owned(), sample.device());
         let reading = devices.entry(key).or_insert_with(|| Reading { at, ..Reading::default() });
         sample.enter(reading);
     }
+    let found = Found { devices: devices.len(), nameless };
     for ((namespace, pod, device), reading) in devices {
         readings.insert(&namespace, &pod, &device, reading);
     }
+    found
 }
 
 struct Sample {
@@ -161,7 +183,8 @@ gpu_gfx_activity{gpu_id="2",gpu_uuid="a",pod="w-2",namespace="ml",x="quote \" br
 broken{ 1
 "#;
         let (mut readings, mut problems) = (Readings::default(), Problems::default());
-        parse(Path::new("x.prom"), text, stated_time(text), &mut readings, &mut problems);
+        let found = parse(Path::new("x.prom"), text, stated_time(text), &mut readings, &mut problems);
+        assert_eq!(found, Found { devices: 3, nameless: 1 });
         let state = |pod: &str| readings.states("ml", pod).collect::<Vec<_>>();
         assert_eq!(state("w-0"), [GpuState::Spinning]);
         assert_eq!(state("w-1"), [GpuState::Idle]);

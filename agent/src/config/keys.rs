@@ -10,6 +10,7 @@ use firedoor_core::policy::{Cni, Enforcement};
 
 use super::value::Value;
 use super::{Config, NodeConfig, cilium_version, node};
+use crate::source::gpu::{BadExporterUrl, ExporterUrl};
 
 /// A key.
 pub(super) struct Key {
@@ -35,6 +36,7 @@ pub(super) enum Place {
     OptionalText(Of<Option<String>>),
     File(Of<Option<PathBuf>>),
     Address(Of<SocketAddr>),
+    Exporter(Of<Option<ExporterUrl>>),
     Nodes(Of<Vec<NodeConfig>>),
     Flag(Of<bool>),
     Sources(Of<Vec<SourceKind>>),
@@ -48,8 +50,8 @@ const fn key(section: &'static str, name: &'static str, about: &'static str, pla
 }
 
 use Place::{
-    Address, CiliumVersion, Count, File, Flag, Microseconds, Milliseconds, Nodes, Number, OptionalText,
-    Seconds, Size, Small, Sources, Text, Texts,
+    Address, CiliumVersion, Count, Exporter, File, Flag, Microseconds, Milliseconds, Nodes, Number,
+    OptionalText, Seconds, Size, Small, Sources, Text, Texts,
 };
 
 /// All keys but those of prices, by section.
@@ -72,6 +74,8 @@ pub(super) const KEYS: &[Key] = &[
     key("kernel", "sampleMilliseconds", "how often the counters of live connections are read", Milliseconds(|c| &mut c.kernel.sample_every, 100)),
     key("kernel", "maxSockets", "connections followed at a time", Small(|c| &mut c.kernel.max_sockets, 64, 1 << 20)),
     key("kernel", "cgroups", "where the host's control groups (version 2) are mounted; looked up when not set", File(|c| &mut c.kernel.cgroups)),
+    key("gpu", "exporter", "the exporter of this node's GPUs, like http://localhost:9400/metrics", Exporter(|c| &mut c.gpu.exporter)),
+    key("gpu", "scrapeSeconds", "how often it is asked", Seconds(|c| &mut c.gpu.scrape_every)),
     key("jobs", "groupBy", "labels that join workloads to one job, in order", Texts(|c| &mut c.grouping.group_by)),
     key("jobs", "roleLabels", "labels that tell a pod's role, in order", Texts(|c| &mut c.grouping.role_labels)),
     key("policy", "ciliumVersion", "Cilium's version, where a policy's meaning depends on it", CiliumVersion(|c| &mut c.settings.policy.cilium_version)),
@@ -132,6 +136,11 @@ impl Place {
                 let address = value.text()?.parse();
                 *of(config) = address.map_err(|_| "must be an address like 0.0.0.0:9745".to_owned())?;
             }
+            Self::Exporter(of) => {
+                let text = Some(value.text()?).filter(|text| !text.is_empty());
+                let exporter = text.map(str::parse).transpose();
+                *of(config) = exporter.map_err(|why: BadExporterUrl| why.to_string())?;
+            }
             Self::Nodes(of) => {
                 *of(config) = value.texts()?.iter().map(|text| node(text)).collect::<Result<_, _>>()?;
             }
@@ -161,6 +170,7 @@ impl Place {
             Self::OptionalText(of) => Value::Text(of(config).clone()?),
             Self::File(of) => file(of(config).as_ref()?),
             Self::Address(of) => Value::Text(of(config).to_string()),
+            Self::Exporter(of) => Value::Text(of(config).as_ref()?.to_string()),
             Self::Nodes(of) => Value::Texts(of(config).iter().map(written).collect()),
             Self::Flag(of) => Value::Flag(*of(config)),
             Self::Sources(of) => Value::Texts(of(config).iter().map(|s| s.as_str().to_owned()).collect()),

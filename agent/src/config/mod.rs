@@ -19,6 +19,7 @@ use firedoor_core::observation::SourceKind;
 use firedoor_core::settings::Settings;
 
 use crate::capture::shown;
+use crate::source::gpu::ExporterUrl;
 pub use layers::{Effective, Layers, Origin};
 
 /// Where Cilium's agent serves the flows of its node (Cilium, `hubble-socket-path`).
@@ -76,6 +77,8 @@ pub struct Config {
     pub hubble: HubbleConfig,
     /// How the cluster is known.
     pub kubernetes: KubernetesConfig,
+    /// Who tells what GPUs do.
+    pub gpu: GpuConfig,
 }
 
 /// A node whose sockets this agent watches, with the file of its network namespace where it is not the agent's own.
@@ -181,6 +184,21 @@ pub struct KubernetesConfig {
 impl Default for KubernetesConfig {
     fn default() -> Self {
         Self { kubeconfig: None, max_members: 512 }
+    }
+}
+
+/// Who tells what GPUs do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GpuConfig {
+    /// The node's exporter; `None`: nobody.
+    pub exporter: Option<ExporterUrl>,
+    /// How often it is asked.
+    pub scrape_every: Duration,
+}
+
+impl Default for GpuConfig {
+    fn default() -> Self {
+        Self { exporter: None, scrape_every: Duration::from_secs(15) }
     }
 }
 

@@ -3,5 +3,6 @@
 
 #[cfg(feature = "ebpf")]
 pub mod ebpf;
+pub mod gpu;
 pub mod hubble;
 pub mod placement;

@@ -137,7 +137,7 @@ fn metrics_of_a_job(pods: usize, peers: usize) -> String {
     let report = pipeline.look();
     let hubble = SourceShown { up: true, ..SourceShown::new(SourceKind::Hubble) };
     let inventory = InventoryShown { ready: true, ..InventoryShown::default() };
-    let shown = Arc::new(Shown::of(&pipeline, report, std::iter::once(&hubble), inventory));
+    let shown = Arc::new(Shown::of(&pipeline, report, std::iter::once(&hubble), inventory, None));
     let mut text = Vec::new();
     super::write(&shown, Form::OpenMetrics, &mut text).unwrap();
     String::from_utf8(text).unwrap()

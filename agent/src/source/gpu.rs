@@ -1,0 +1,133 @@
+//! The node's GPU exporter: asks it for its exposition, again and again. Enters: its address; leaves: what it answered, or
+//! why it did not. Must not know what the answers say.
+
+use std::fmt;
+use std::future::Future;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+/// How long an answer may take. dcgm-exporter's takes milliseconds: it was made before.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// An exposition of a node's GPUs has some hundred kilobytes at most.
+const MOST: usize = 16 << 20;
+
+/// Where an exporter answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExporterUrl {
+    /// A name or an address, without brackets.
+    host: String,
+    port: u16,
+    /// The path, with the query if there is one.
+    path: String,
+}
+
+/// A text that is no such address.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("must be the address of an exporter, like http://localhost:9400/metrics")]
+pub struct BadExporterUrl;
+
+impl FromStr for ExporterUrl {
+    type Err = BadExporterUrl;
+
+    fn from_str(text: &str) -> Result<Self, BadExporterUrl> {
+        let url: http::Uri = text.parse().map_err(|_| BadExporterUrl)?;
+        let host = url.host().filter(|_| url.scheme_str() == Some("http")).ok_or(BadExporterUrl)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let path = url.path_and_query().map(ToString::to_string).filter(|path| path != "/");
+        let path = path.unwrap_or_else(|| "/metrics".to_owned());
+        Ok(Self { host, port: url.port_u16().unwrap_or(80), path })
+    }
+}
+
+impl ExporterUrl {
+    fn authority(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+}
+
+impl fmt::Display for ExporterUrl {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "http://{}{}", self.authority(), self.path)
+    }
+}
+
+/// What came of asking once: the exposition, or why there is none.
+pub type Answer = Result<Bytes, String>;
+
+/// Asks `every` so often, until `stop` resolves or nobody wants to know.
+pub async fn follow(
+    exporter: ExporterUrl,
+    every: Duration,
+    to: watch::Sender<Option<Arc<Answer>>>,
+    stop: impl Future<Output = ()>,
+) {
+    let asking = async {
+        // No pause at all would be none of a timer's.
+        let mut due = tokio::time::interval(every.max(Duration::from_secs(1)));
+        due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            due.tick().await;
+            let answer = tokio::time::timeout(PATIENCE, ask(&exporter)).await;
+            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
+            if to.send(Some(Arc::new(answer))).is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = stop => {}
+        () = asking => {}
+    }
+}
+
+async fn ask(exporter: &ExporterUrl) -> Answer {
+    let stream = TcpStream::connect((exporter.host.as_str(), exporter.port)).await;
+    let stream = stream.map_err(|why| format!("cannot connect: {why}"))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|why| format!("no HTTP: {why}"))?;
+    let request = http::Request::get(&exporter.path)
+        .header(http::header::HOST, exporter.authority())
+        .header(http::header::ACCEPT, "text/plain; version=0.0.4")
+        .body(Empty::<Bytes>::new())
+        .map_err(|why| format!("no request can be made: {why}"))?;
+    let answered = async {
+        let response = sender.send_request(request).await.map_err(|why| format!("no HTTP: {why}"))?;
+        if response.status() != http::StatusCode::OK {
+            return Err(format!("it answers {}", response.status()));
+        }
+        let body = Limited::new(response.into_body(), MOST).collect().await;
+        Ok(body.map_err(|why| format!("the answer is not whole: {why}"))?.to_bytes())
+    };
+    // The connection does its work while the answer is waited for. Its end is the answer's end, good or bad.
+    let mut answered = std::pin::pin!(answered);
+    tokio::select! {
+        biased;
+        answer = &mut answered => answer,
+        _ = connection => answered.await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        let read = |text: &str| text.parse::<ExporterUrl>().map(|url| url.to_string());
+        assert_eq!(read("http://localhost:9400/metrics").unwrap(), "http://localhost:9400/metrics");
+        assert_eq!(read("http://gpu.example:9400").unwrap(), "http://gpu.example:9400/metrics");
+        assert_eq!(read("http://[fd00::1]:9400/m?x=1").unwrap(), "http://[fd00::1]:9400/m?x=1");
+        for wrong in ["", "localhost:9400", "https://localhost:9400", "http://", "ftp://a", "http://a b"] {
+            assert_eq!(read(wrong), Err(BadExporterUrl), "{wrong}");
+        }
+    }
+}

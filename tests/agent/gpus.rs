@@ -1,0 +1,79 @@
+//! A GPU exporter beside the agent: what it tells is shown, and forgotten when it tells no more.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use crate::process::Agent;
+use crate::world::Stage;
+use crate::{block, is_blocked};
+
+/// As dcgm-exporter answers: both workers' GPUs idle, one GPU without a pod, one line that is none.
+const EXPOSITION: &str = r#"# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-0",device="nvidia0",modelName="NVIDIA H200",Hostname="gpu-node-a",container="pytorch",namespace="ml",pod="llama-worker-0"} 0
+DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-1",device="nvidia1",modelName="NVIDIA H200",Hostname="gpu-node-a",container="pytorch",namespace="ml",pod="llama-worker-1"} 0
+DCGM_FI_DEV_GPU_UTIL{gpu="2",UUID="GPU-2",device="nvidia2",modelName="NVIDIA H200",Hostname="gpu-node-a"} 0
+"#;
+
+struct Exporter {
+    url: String,
+    answer: Arc<Mutex<String>>,
+}
+
+impl Exporter {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/metrics", listener.local_addr().unwrap());
+        let exporter = Self { url, answer: Arc::default() };
+        exporter.answer("200 OK", EXPOSITION);
+        let answer = Arc::clone(&exporter.answer);
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut asked = [0; 4096];
+                let _ = stream.read(&mut asked).await;
+                let answer = answer.lock().unwrap().clone();
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        exporter
+    }
+
+    fn answer(&self, status: &str, body: &str) {
+        let length = body.len();
+        let head =
+            format!("HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n");
+        *self.answer.lock().unwrap() = head + body;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_gpus_do_supports_a_finding() {
+    let (stage, exporter) = (Stage::new().await, Exporter::start().await);
+    let setting = format!("gpu.exporter={}", exporter.url);
+    let agent = Agent::start(&stage, &["--set", &setting, "--set", "gpu.scrapeSeconds=1"]);
+    agent.ready().await;
+    block(&stage);
+    let report = agent
+        .until("the block with idle GPUs", |report| {
+            is_blocked(report) && report["jobs"][0]["gpu"]["state"] == "idle"
+        })
+        .await;
+    let evidence = report["jobs"][0]["findings"][0]["evidence"].to_string();
+    assert!(evidence.contains("2 of 2 measured GPUs are idle"), "{evidence}");
+    let metrics = agent.metrics().await;
+    assert!(metrics.contains(r#"state="idle"} "#), "{metrics}");
+
+    exporter.answer("503 Service Unavailable", "not now");
+    let told =
+        agent.until_readiness("the exporter to be told as gone", |told| told["gpus"]["up"] == false).await;
+    assert!(told["gpus"]["why"].as_str().is_some_and(|why| why.contains("503")), "{told:#}");
+    assert_eq!(told["ready"], true, "nothing depends on it");
+    agent.until_log("what GPUs do is not known").await;
+    exporter.answer("200 OK", "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 3\nwhat is this");
+    let told = agent.until_readiness("the exporter to be back", |told| told["gpus"]["up"] == true).await;
+    let notes = told["gpus"]["notes"].to_string();
+    assert!(notes.contains("no Prometheus sample") && notes.contains("DCGM_EXPORTER_KUBERNETES"), "{notes}");
+}
