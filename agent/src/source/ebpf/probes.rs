@@ -380,12 +380,18 @@ fn load_recognition(ebpf: &mut Ebpf, btf: &Btf, kernel: &Kernel) -> Result<(), S
 
 /// The whole story in one line; a verifier's log by its end, where the reason stands.
 fn told(error: &dyn std::error::Error) -> String {
-    let mut story = error.to_string();
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        story = format!("{story}: {deeper}");
-        cause = deeper.source();
+    let mut story: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        // Some repeat the one that they wrap, or begin with what it says.
+        story.retain(|told| !text.contains(told.as_str()));
+        if !story.iter().any(|told| told.contains(&text)) {
+            story.push(text);
+        }
+        next = error.source();
     }
+    let story = story.join(": ");
     let line = story.split_whitespace().collect::<Vec<_>>().join(" ");
     let from = line.char_indices().rev().nth(600).map_or(0, |(at, _)| at);
     if from == 0 { line } else { format!("... {}", &line[from..]) }
