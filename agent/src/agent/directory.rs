@@ -16,8 +16,9 @@ use crate::capture::objects::{self, Piece};
 use crate::capture::{Below, Problems, files_below, shown};
 
 /// How often the files are looked at ...
-const LOOK: Duration = Duration::from_secs(1);
-/// ... unless that takes more than one part in so many of the time; but no more seldom than `SELDOM`.
+const LOOK: Duration = Duration::from_millis(100);
+/// ... unless that takes more than one part in so many of the time, as it does with thousands of files; but no more
+/// seldom than `SELDOM`.
 const LOOK_SHARE: u32 = 200;
 const SELDOM: Duration = Duration::from_secs(60);
 /// Problems that are told one by one.
