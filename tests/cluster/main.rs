@@ -3,6 +3,7 @@
 
 #[path = "../fakes/kube/mod.rs"]
 mod kube;
+mod endless;
 mod scope;
 mod server;
 mod time;
