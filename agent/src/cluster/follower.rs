@@ -60,6 +60,8 @@ pub(super) struct Follower {
     next_holder: Holder,
     /// Malformed objects, when last looked.
     malformed: u64,
+    /// What was wrong with the credentials, when last told.
+    pub(super) told_trouble: Option<String>,
     /// Whether what is wanted may have changed.
     pub(super) replan: bool,
     planning: Share,
@@ -122,6 +124,7 @@ impl Follower {
             lookup_pace: Pace::new(settings.lookups_per_second),
             next_holder: PEERS + 1,
             malformed: 0,
+            told_trouble: None,
             replan: true,
             planning: Share::new(),
             telling: Share::new(),
@@ -202,6 +205,9 @@ impl Follower {
         // Pods that ended some time ago are no reason to watch their job.
         let malformed = self.api.meter.read().malformed;
         if std::mem::replace(&mut self.malformed, malformed) != malformed {
+            self.change();
+        }
+        if self.api.access.trouble() != self.told_trouble {
             self.change();
         }
         let linger = self.settings.linger;

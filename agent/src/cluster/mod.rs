@@ -7,8 +7,10 @@
 //! (nodes, owners, services) is asked for by name when a pod refers to it. `docs/kubernetes.md` counts the requests.
 
 mod access;
+mod apart;
 mod api;
 mod backoff;
+mod credentials;
 mod decode;
 mod discovery;
 mod fetch;
@@ -16,6 +18,7 @@ mod follower;
 mod lines;
 mod peers;
 mod plan;
+mod plugin;
 mod pods;
 mod snapshot;
 mod strip;
@@ -31,7 +34,8 @@ use firedoor_core::membership::{Grouping, SharedLabel};
 use firedoor_core::object::Object;
 use firedoor_core::time::Timestamp;
 
-pub use access::{Access, AccessError, Credentials};
+pub use access::{Access, AccessError};
+pub use credentials::Credentials;
 pub use follower::follow;
 
 /// How the cluster is followed.

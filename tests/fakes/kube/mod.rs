@@ -224,6 +224,11 @@ impl FakeKube {
     pub(crate) fn kubeconfig(&self, directory: &Path) -> PathBuf {
         let token = directory.join("token");
         let user = if token.exists() { json!({"tokenFile": token}) } else { json!({}) };
+        self.kubeconfig_of(directory, &user)
+    }
+
+    /// The same with this user.
+    pub(crate) fn kubeconfig_of(&self, directory: &Path, user: &Value) -> PathBuf {
         let mut cluster = json!({"server": self.url()});
         if let Some(pem) = self.authority() {
             let file = directory.join("ca.pem");
