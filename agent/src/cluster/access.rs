@@ -21,6 +21,8 @@ use crate::harmless::harmless;
 
 /// Credentials are not read again more often than this, and not for more than half of the time.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The pause doubles with every failure, up to this: a plugin that fails may cost a second of a processor each time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long reading them, a plugin included, may take.
 const LIMIT: Duration = Duration::from_secs(30);
 /// What the rest may take when a plugin took all of that.
@@ -81,6 +83,8 @@ struct Current {
     not_before: Instant,
     /// Why they could not be, the last time.
     trouble: Option<String>,
+    /// How often they could not be, one time after the other.
+    failures: u32,
 }
 
 /// A connection's buffer grows with the largest answer, and stays. Most connections are watches, which last and carry
@@ -168,7 +172,7 @@ impl Access {
         apart: Arc<Apart>,
     ) -> Self {
         let not_before = Instant::now() + PAUSE;
-        let current = Current { clients, times, reading: false, not_before, trouble: None };
+        let current = Current { clients, times, reading: false, not_before, trouble: None, failures: 0 };
         let (current, read) = (Mutex::new(current), Notify::new());
         Self { inner: Arc::new(Inner { credentials, limit, apart, current, read }) }
     }
@@ -193,6 +197,13 @@ impl Access {
             self.read_again(true).await;
         }
         is_newer(self)
+    }
+
+    /// Tries again what went wrong, whether or not anything is asked: requests may be minutes apart.
+    pub(super) fn mend(&self) {
+        if self.trouble().is_some() {
+            self.begin(false);
+        }
     }
 
     /// Why the credentials could not be read again, when they could not.
@@ -234,18 +245,21 @@ impl Access {
         let made = make(&self.inner.apart, &credentials, self.inner.limit, known).await;
         let mut current = self.current();
         current.reading = false;
-        current.not_before = Instant::now() + PAUSE.max(begun.elapsed());
         match made {
             Ok(Made { clients, proof, times }) => {
-                current.trouble = None;
+                (current.trouble, current.failures) = (None, 0);
                 current.times = times;
                 if let Some((answers, watches)) = clients {
                     let number = current.clients.number + 1;
                     current.clients = Clients { answers, watches, proof, number };
                 }
             }
-            Err(why) => current.trouble = Some(why.to_string()),
+            Err(why) => {
+                current.trouble = Some(why.to_string());
+                current.failures = current.failures.saturating_add(1);
+            }
         }
+        current.not_before = Instant::now() + pause(current.failures).max(begun.elapsed());
         drop(current);
         self.inner.read.notify_waiters();
     }
@@ -288,6 +302,11 @@ fn made(found: Found, known: Option<&Proof>) -> Result<Made, Fault> {
     Ok(Made { clients: Some((client(config.clone())?, client(config)?)), proof, times })
 }
 
+/// How long credentials are left alone after so many failures.
+fn pause(failures: u32) -> Duration {
+    PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST_PAUSE)
+}
+
 fn no_result(why: NoResult, limit: Duration) -> String {
     let within = limit.as_secs_f32().ceil();
     match why {
@@ -315,5 +334,10 @@ mod tests {
         assert_eq!(Times::of(Some(after(40)), false, now).due, Some(after(30)));
         assert_eq!(Times::of(None, true, now), Times { due: Some(after(60)), over: None });
         assert_eq!(Times::of(None, false, now), Times::default());
+    }
+
+    #[test]
+    fn failures_are_followed_by_longer_pauses() {
+        assert_eq!([0, 1, 4, 5, u32::MAX].map(|failures| pause(failures).as_secs()), [1, 2, 16, 30, 30]);
     }
 }

@@ -207,6 +207,7 @@ impl Follower {
         if std::mem::replace(&mut self.malformed, malformed) != malformed {
             self.change();
         }
+        self.api.access.mend();
         if self.api.access.trouble() != self.told_trouble {
             self.change();
         }
