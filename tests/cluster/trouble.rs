@@ -129,21 +129,6 @@ async fn a_list_that_is_forgotten_between_its_pages_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_list_that_never_ends_is_told_and_begun_anew() {
-    let kube = two_pods().await;
-    kube.put_all((10..60).map(|index| pod("llama", index, NODE)));
-    kube.repeat_pages(true);
-    let mut followed = Followed::new(&kube, ClusterSettings { page: 10, ..settings() });
-    let told = |notes: &[String]| notes.iter().any(|note| note.contains("goes on with the page it was"));
-    let stuck = followed.until("it to be told", |snapshot| told(&snapshot.notes)).await;
-    assert!(!stuck.ready);
-    kube.repeat_pages(false);
-    let snapshot = followed.until_ready().await;
-    assert_eq!(names(&snapshot, Some("Pod")).len(), 52);
-    followed.stop().await;
-}
-
-#[tokio::test]
 async fn a_watch_that_fell_silent_is_taken_for_dead() {
     let kube = two_pods().await;
     let mut followed =

@@ -13,7 +13,7 @@ use kube::client::Body;
 use serde::Deserialize;
 
 use super::Requests;
-use super::access::Access;
+use super::access::{Access, Clients};
 
 /// An error's body is not read further than this.
 const MAX_STATUS: usize = 64 << 10;
@@ -235,14 +235,15 @@ impl Api {
     }
 
     async fn open(&self, verb: Verb, path: &str) -> Result<Body, ApiError> {
-        let first = self.once(verb, path).await;
-        if matches!(&first, Err(ApiError::Status { code: 401, .. })) && self.access.renew().await {
-            return self.once(verb, path).await;
+        let clients = self.access.clients().await;
+        let first = self.once(verb, path, &clients).await;
+        if matches!(&first, Err(ApiError::Status { code: 401, .. })) && self.access.renew(&clients).await {
+            return self.once(verb, path, &self.access.clients().await).await;
         }
         first
     }
 
-    async fn once(&self, verb: Verb, path: &str) -> Result<Body, ApiError> {
+    async fn once(&self, verb: Verb, path: &str, clients: &Clients) -> Result<Body, ApiError> {
         let counter = match verb {
             Verb::Get => &self.meter.gets,
             Verb::List => &self.meter.lists,
@@ -257,8 +258,8 @@ impl Api {
             .body(Body::empty())
             .map_err(|why| ApiError::Malformed(why.to_string()))?;
         let client = match verb {
-            Verb::Get | Verb::List => self.access.client(),
-            Verb::Watch => self.access.watching_client(),
+            Verb::Get | Verb::List => &clients.answers,
+            Verb::Watch => &clients.watches,
         };
         let response = client.send(request).await.map_err(|why| transport(&why))?;
         if response.status() == StatusCode::OK {

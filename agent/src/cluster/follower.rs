@@ -21,7 +21,7 @@ use super::peers::{self, Pace, Peers, Question};
 use super::pods::{Holder, Pods, Record};
 use super::wanted::{Here, JobPods};
 use super::watch::{Event, Patience, Scope, watch};
-use super::watched::{Wanted, Watched, identity};
+use super::watched::{Listing, Wanted, Watched, identity};
 use super::{ClusterSettings, Lookup, Snapshot, now, snapshot};
 
 /// The longest answer that is taken, in bytes: a page of 500 pods has a few million.
@@ -60,6 +60,8 @@ pub(super) struct Follower {
     next_holder: Holder,
     /// Malformed objects, when last looked.
     malformed: u64,
+    /// What was wrong with the credentials, when last told.
+    pub(super) told_trouble: Option<String>,
     /// Whether what is wanted may have changed.
     pub(super) replan: bool,
     planning: Share,
@@ -122,6 +124,7 @@ impl Follower {
             lookup_pace: Pace::new(settings.lookups_per_second),
             next_holder: PEERS + 1,
             malformed: 0,
+            told_trouble: None,
             replan: true,
             planning: Share::new(),
             telling: Share::new(),
@@ -158,6 +161,7 @@ impl Follower {
             watch: self.settings.watch,
             idle: self.settings.idle,
             recheck: self.settings.recheck,
+            max_listed: self.settings.max_listed,
         };
         let stream = watch(self.api.clone(), scope, patience, backoff(&self.settings, holder.into()));
         self.streams.insert(holder, Box::pin(stream));
@@ -201,6 +205,10 @@ impl Follower {
         // Pods that ended some time ago are no reason to watch their job.
         let malformed = self.api.meter.read().malformed;
         if std::mem::replace(&mut self.malformed, malformed) != malformed {
+            self.change();
+        }
+        self.api.access.mend();
+        if self.api.access.trouble() != self.told_trouble {
             self.change();
         }
         let linger = self.settings.linger;
@@ -260,18 +268,13 @@ impl Follower {
         let Some(watched) = self.watched.get_mut(&holder) else { return };
         watched.refused = None;
         if first {
-            watched.listing = Some(BTreeSet::new());
-        }
-        for object in &objects {
-            if let Some(listing) = &mut watched.listing {
-                listing.insert(watched.wanted.identity(object).into());
-            }
+            self.begin_list(holder);
         }
         for object in objects {
-            self.put(holder, object);
+            self.listed(holder, object);
         }
         let Some(watched) = self.watched.get_mut(&holder).filter(|_| last) else { return };
-        let listing = watched.listing.take().unwrap_or_default();
+        let listing = watched.listing.take().unwrap_or_default().all();
         let complete_until = watched.down.as_ref().map_or(watched.last, |(since, _)| *since);
         watched.listed = true;
         watched.heard();
@@ -283,6 +286,35 @@ impl Follower {
             self.pods.sweep(holder, &listing, complete_until, now());
         }
         self.replan = true;
+    }
+
+    /// A list begins. One before it that did not end takes with it what it alone brought: else a server whose lists never
+    /// end would fill the memory, list by list.
+    fn begin_list(&mut self, holder: Holder) {
+        let Some(watched) = self.watched.get_mut(&holder) else { return };
+        let Some(broken_off) = watched.listing.replace(Listing::default()) else { return };
+        let new = broken_off.new;
+        watched.objects.retain(|(namespace, name), _| {
+            !new.contains(&*identity(namespace.as_deref().unwrap_or_default(), name))
+        });
+        if watched.wanted.of_pods() && !new.is_empty() {
+            let lasts = |record: &Record| !new.contains(record.object.uid().unwrap_or_default());
+            self.pods.release(holder, lasts);
+        }
+    }
+
+    fn listed(&mut self, holder: Holder, object: Object) {
+        let Some(watched) = self.watched.get_mut(&holder) else { return };
+        let id = watched.wanted.identity(&object);
+        let known = if watched.wanted.of_pods() {
+            self.pods.get(&id).is_some_and(|record| record.is_held_by(holder))
+        } else {
+            watched.knows(&object)
+        };
+        if let Some(listing) = &mut watched.listing {
+            listing.add(id, known);
+        }
+        self.put(holder, object);
     }
 
     fn put(&mut self, holder: Holder, object: Object) {

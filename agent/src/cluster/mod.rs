@@ -7,8 +7,10 @@
 //! (nodes, owners, services) is asked for by name when a pod refers to it. `docs/kubernetes.md` counts the requests.
 
 mod access;
+mod apart;
 mod api;
 mod backoff;
+mod credentials;
 mod decode;
 mod discovery;
 mod fetch;
@@ -16,6 +18,7 @@ mod follower;
 mod lines;
 mod peers;
 mod plan;
+mod plugin;
 mod pods;
 mod snapshot;
 mod strip;
@@ -31,7 +34,8 @@ use firedoor_core::membership::{Grouping, SharedLabel};
 use firedoor_core::object::Object;
 use firedoor_core::time::Timestamp;
 
-pub use access::{Access, AccessError, Credentials};
+pub use access::{Access, AccessError};
+pub use credentials::Credentials;
 pub use follower::follow;
 
 /// How the cluster is followed.
@@ -45,6 +49,8 @@ pub struct ClusterSettings {
     pub max_members: usize,
     /// Objects in a page of a list.
     pub page: u32,
+    /// A list of more objects than this is none: a server that goes on and on is not followed.
+    pub max_listed: usize,
     /// Nodes that are known at a time, this node and those of its pods' peers first.
     pub max_nodes: usize,
     /// Owners that are known at a time, those of this node's pods first.
@@ -84,6 +90,8 @@ impl Default for ClusterSettings {
             grouping: Grouping::default(),
             max_members: 512,
             page: 500,
+            // Kubernetes' own limits for what is listed here: 10,000 namespaces, 110 pods a node.
+            max_listed: 100_000,
             max_nodes: 1024,
             max_owners: 512,
             max_peers: 512,

@@ -18,6 +18,7 @@ impl Follower {
     /// The snapshot of this moment.
     pub(super) fn snapshot(&mut self) -> Snapshot {
         self.ready |= self.is_complete();
+        self.told_trouble = self.api.access.trouble();
         let ended = self.pods.iter().filter_map(|(uid, record)| Some((uid.to_owned(), record.until?)));
         let mut requests = self.api.meter.read();
         requests.watching = self.watched.len() as u64;
@@ -77,6 +78,9 @@ impl Follower {
         if let Some((since, why)) = down.first() {
             let (all, of) = (down.len(), self.watched.len());
             notes.push(format!("the API server does not answer since {since} ({all} of {of} watches): {why}; what was known stays"));
+        }
+        if let Some(why) = &self.told_trouble {
+            notes.push(format!("the credentials for the API server cannot be read again: {why}"));
         }
         for (what, why, effect) in self.refusals() {
             notes.push(format!("the API server refuses {what}: {why}; {effect}"));

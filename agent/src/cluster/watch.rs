@@ -22,6 +22,13 @@ use super::lines::{Line, Lines};
 const MAX_LINE: usize = 8 << 20;
 /// The smallest page that is asked for when pages turn out too large.
 const SMALLEST_PAGE: u32 = 10;
+/// Pages of one list that may be less than half full and yet go on. Kubernetes' own servers fill every page but the
+/// last.
+const MOST_SHORT: u32 = 100;
+/// The longest list, in bytes of its answers: 100,000 objects of 5 KiB.
+const MOST_BYTES: usize = 512 << 20;
+/// A watch of less life than this is no reason to believe that the server is well.
+const LIFE: Duration = Duration::from_secs(1);
 
 /// What to watch.
 #[derive(Clone, Debug)]
@@ -47,6 +54,8 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
     /// When to ask again for what RBAC refused or the server does not serve.
     pub(super) recheck: Duration,
+    /// A list of more objects than this goes on for ever.
+    pub(super) max_listed: usize,
 }
 
 /// What is told about the objects.
@@ -74,10 +83,40 @@ pub(super) enum Event {
     Refused(ApiError),
 }
 
+/// How far a list has come.
+#[derive(Default)]
+struct Progress {
+    /// What to ask for the next page with; `None`: the first is to come.
+    page: Option<String>,
+    /// Objects.
+    listed: usize,
+    /// Bytes of answers.
+    bytes: usize,
+    /// Pages that were less than half full.
+    short: u32,
+}
+
+impl Progress {
+    /// Why this is no list that ends.
+    fn endless(&self, next: Option<&str>, most: usize) -> Option<String> {
+        let next = next?;
+        if self.page.as_deref() == Some(next) {
+            return Some("a list that goes on with the page it was".to_owned());
+        }
+        if self.short > MOST_SHORT {
+            return Some("a list that goes on without filling its pages".to_owned());
+        }
+        if self.listed > most {
+            return Some(format!("a list that goes on beyond {most} objects"));
+        }
+        (self.bytes > MOST_BYTES).then(|| format!("a list that goes on beyond {MOST_BYTES} bytes"))
+    }
+}
+
 enum State {
-    List { page: Option<String>, listed: usize },
+    List(Progress),
     Open { version: String },
-    Follow { version: String, body: Body, lines: Lines, since: Instant, heard: bool },
+    Follow { version: String, body: Body, lines: Lines, since: Instant },
     Over,
 }
 
@@ -103,7 +142,7 @@ pub(super) fn watch(
     patience: Patience,
     backoff: Backoff,
 ) -> impl Stream<Item = Event> + Send {
-    let state = State::List { page: None, listed: 0 };
+    let state = State::List(Progress::default());
     let watch =
         Watch { page: patience.page.max(1), api, scope, patience, backoff, state, wait: None, down: false };
     futures_util::stream::unfold(watch, |mut watch| async {
@@ -119,14 +158,14 @@ impl Watch {
                 tokio::time::sleep(wait).await;
             }
             match std::mem::replace(&mut self.state, State::Over) {
-                State::List { page, listed } => return Some(self.list(page, listed).await),
+                State::List(progress) => return Some(self.list(progress).await),
                 State::Open { version } => {
                     if let Some(event) = self.open(version).await {
                         return Some(event);
                     }
                 }
-                State::Follow { version, body, lines, since, heard } => {
-                    if let Some(event) = self.follow(version, body, lines, since, heard).await {
+                State::Follow { version, body, lines, since } => {
+                    if let Some(event) = self.follow(version, body, lines, since).await {
                         return Some(event);
                     }
                 }
@@ -135,39 +174,45 @@ impl Watch {
         }
     }
 
-    async fn list(&mut self, page: Option<String>, listed: usize) -> Event {
-        let room = self.scope.most.map(|most| most.saturating_add(1).saturating_sub(listed).max(1));
+    async fn list(&mut self, mut progress: Progress) -> Event {
+        let most = self.scope.most;
+        let room = most.map(|most| most.saturating_add(1).saturating_sub(progress.listed).max(1));
         let limit = room.and_then(|room| u32::try_from(room).ok()).map_or(self.page, |r| r.min(self.page));
         let mut path = self.path();
         let _ = write!(path, "limit={limit}");
-        if let Some(page) = &page {
+        if let Some(page) = &progress.page {
             let _ = write!(path, "&continue={}", encoded(page));
         }
         let answer = self.api.get(Verb::List, &path).await;
+        let bytes = answer.as_ref().map_or(0, Vec::len);
         let answer = answer.and_then(|body| decode::list(&body, &self.scope.served, &self.api.meter));
         let list = match answer {
             Ok(list) => list,
-            Err(why) => return self.list_failed(why, page, listed),
+            Err(why) => return self.list_failed(why, progress),
         };
-        if page.is_some() && list.next == page {
-            let why = "a list that goes on with the page it was".to_owned();
-            return self.list_failed(ApiError::Malformed(why), None, 0);
+        progress.listed = progress.listed.saturating_add(list.found);
+        progress.bytes = progress.bytes.saturating_add(bytes);
+        if list.found < limit as usize / 2 {
+            progress.short += 1;
         }
-        let seen = listed.saturating_add(list.found);
-        if self.scope.most.is_some_and(|most| seen > most) {
+        if let Some(why) = progress.endless(list.next.as_deref(), self.patience.max_listed) {
+            return self.list_failed(ApiError::Malformed(why), Progress::default());
+        }
+        if most.is_some_and(|most| progress.listed > most) {
             return Event::TooMany;
         }
         self.down = false;
-        self.state = match &list.next {
-            Some(next) => State::List { page: Some(next.clone()), listed: seen },
+        let first = progress.page.is_none();
+        let last = list.next.is_none();
+        self.state = match list.next {
+            Some(next) => State::List(Progress { page: Some(next), ..progress }),
             None => State::Open { version: list.version },
         };
-        Event::Page { first: page.is_none(), last: list.next.is_none(), objects: list.objects }
+        Event::Page { first, last, objects: list.objects }
     }
 
-    fn list_failed(&mut self, why: ApiError, page: Option<String>, listed: usize) -> Event {
-        self.state =
-            if why.gone() { State::List { page: None, listed: 0 } } else { State::List { page, listed } };
+    fn list_failed(&mut self, why: ApiError, progress: Progress) -> Event {
+        self.state = State::List(if why.gone() { Progress::default() } else { progress });
         if matches!(why, ApiError::TooLarge(_)) {
             self.page = (self.page / 2).max(SMALLEST_PAGE);
         }
@@ -196,11 +241,11 @@ impl Watch {
         match self.api.watch(&path).await {
             Ok(body) => {
                 let (lines, since) = (Lines::default(), Instant::now());
-                self.state = State::Follow { version, body, lines, since, heard: false };
+                self.state = State::Follow { version, body, lines, since };
                 std::mem::take(&mut self.down).then_some(Event::Up)
             }
             Err(why) if why.gone() => {
-                self.state = State::List { page: None, listed: 0 };
+                self.state = State::List(Progress::default());
                 self.wait = Some(self.backoff.failed(None));
                 None
             }
@@ -217,7 +262,6 @@ impl Watch {
         mut body: Body,
         mut lines: Lines,
         since: Instant,
-        mut heard: bool,
     ) -> Option<Event> {
         loop {
             let told = match lines.next(MAX_LINE) {
@@ -228,9 +272,9 @@ impl Watch {
                         lines.push(&piece);
                         continue;
                     }
-                    Ok(Ok(None)) => return self.ended(version, since, heard),
+                    Ok(Ok(None)) => return self.ended(version, since),
                     Ok(Err(why)) => {
-                        self.lasted(since, heard);
+                        self.lasted(since);
                         self.state = State::Open { version };
                         return Some(self.failed(why));
                     }
@@ -242,7 +286,6 @@ impl Watch {
             };
             if let Some(newer) = told.version() {
                 newer.clone_into(&mut version);
-                heard = true;
             }
             let event = match told {
                 Told::Put(object, _) => Event::Put(object),
@@ -253,32 +296,35 @@ impl Watch {
                     continue;
                 }
                 Told::Error(why) if why.gone() => {
-                    self.state = State::List { page: None, listed: 0 };
+                    self.lasted(since);
+                    self.state = State::List(Progress::default());
                     self.wait = Some(self.backoff.failed(None));
                     return None;
                 }
                 Told::Error(why) => {
+                    self.lasted(since);
                     self.state = State::Open { version };
                     return Some(self.failed(why));
                 }
             };
-            self.state = State::Follow { version, body, lines, since, heard };
+            self.state = State::Follow { version, body, lines, since };
             return Some(event);
         }
     }
 
-    /// Servers end watches after a while. One that ends at once, again and again, is not asked without end.
-    fn ended(&mut self, version: String, since: Instant, heard: bool) -> Option<Event> {
+    /// Servers end watches after a while. One that ends at once, again and again, is not asked without end, whatever it
+    /// tells before: the first pause is short, and they grow.
+    fn ended(&mut self, version: String, since: Instant) -> Option<Event> {
         self.state = State::Open { version };
-        if !self.lasted(since, heard) {
+        if !self.lasted(since) {
             self.wait = Some(self.backoff.failed(None));
         }
         None
     }
 
-    /// Whether the watch was of any use: only then does waiting begin anew.
-    fn lasted(&mut self, since: Instant, heard: bool) -> bool {
-        let lasted = heard || since.elapsed() >= Duration::from_secs(1);
+    /// Whether the watch had some life: only then does waiting begin anew.
+    fn lasted(&mut self, since: Instant) -> bool {
+        let lasted = since.elapsed() >= LIFE;
         if lasted {
             self.backoff.succeeded();
         }

@@ -23,6 +23,30 @@ pub(super) enum Wanted {
     Namespaces,
 }
 
+/// A list under way, by what tells its objects apart.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// Those that were not known before it.
+    pub(super) new: BTreeSet<Box<str>>,
+    again: BTreeSet<Box<str>>,
+}
+
+impl Listing {
+    pub(super) fn add(&mut self, id: String, known: bool) {
+        let id: Box<str> = id.into();
+        if !known {
+            self.new.insert(id);
+        } else if !self.new.contains(&id) {
+            self.again.insert(id);
+        }
+    }
+
+    pub(super) fn all(mut self) -> BTreeSet<Box<str>> {
+        self.new.append(&mut self.again);
+        self.new
+    }
+}
+
 /// A watch, and what it told.
 pub(super) struct Watched {
     pub(super) wanted: Wanted,
@@ -34,8 +58,8 @@ pub(super) struct Watched {
     pub(super) down: Option<(Timestamp, String)>,
     /// What is no pod, by namespace and name.
     pub(super) objects: BTreeMap<(Option<String>, String), Object>,
-    /// UIDs, or names, that the list under way has had.
-    pub(super) listing: Option<BTreeSet<Box<str>>>,
+    /// What the list under way has had.
+    pub(super) listing: Option<Listing>,
     /// Until when it is known to have been complete.
     pub(super) last: Timestamp,
     /// How many pods it holds.
@@ -54,6 +78,11 @@ impl Watched {
             last: now(),
             members: 0,
         }
+    }
+
+    /// Whether this is one of its objects that are no pods.
+    pub(super) fn knows(&self, object: &Object) -> bool {
+        self.objects.contains_key(&(object.namespace().map(str::to_owned), object.name().to_owned()))
     }
 
     pub(super) fn heard(&mut self) {

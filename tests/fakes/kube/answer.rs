@@ -17,7 +17,7 @@ use super::status::{
 };
 use super::store::{Kind, Store};
 use super::watching::{LONGEST, Watch};
-use super::{Entry, Shared, discovery, proxy, write};
+use super::{Entry, Pages, Shared, discovery, proxy, write};
 
 /// A request that was understood.
 pub(crate) struct Request {
@@ -211,12 +211,11 @@ fn list(shared: &Shared, entry: usize, request: &Request) -> Response<Body> {
     let (version, mut found) = if token.is_empty() {
         (state.store.version, state.store.selected(&request.kind, request.namespace.as_deref(), &selector))
     } else {
-        if state.repeats_pages {
+        if state.pages != Pages::Honest {
+            let found = state.store.selected(&request.kind, request.namespace.as_deref(), &selector);
+            let endless = endless(state.pages, token, request, found.first());
             drop(state);
-            let metadata = json!({"resourceVersion": "1", "continue": token});
-            let list = json!({"kind": format!("{}List", request.kind.kind), "apiVersion": request.kind.api_version(),
-                "metadata": metadata, "items": []});
-            return counted(shared, entry, &list, 0);
+            return counted(shared, entry, &endless, 0);
         }
         match state.store.pages.remove(token) {
             Some(page) => page,
@@ -242,6 +241,27 @@ fn list(shared: &Shared, entry: usize, request: &Request) -> Response<Body> {
         "metadata": metadata, "items": items});
     drop(state);
     counted(shared, entry, &list, objects)
+}
+
+/// A page of a list that does not end; its objects are copies of one that there is.
+fn endless(pages: Pages, token: &str, request: &Request, like: Option<&Arc<Value>>) -> Value {
+    let (list, number) = token.split_once('x').unwrap_or((token, "0"));
+    let number: u64 = number.parse().unwrap_or(0);
+    let limit: u64 = request.parameter("limit").parse().unwrap_or(0);
+    let copy = |like: &Value, index: u64| {
+        let mut copy = item(&request.kind, like);
+        for field in ["name", "uid"] {
+            copy["metadata"][field] = json!(format!("made-up-{list}-{number}-{index}"));
+        }
+        copy
+    };
+    let items: Vec<Value> = match (pages, like) {
+        (Pages::New, Some(like)) => (0..limit).map(|index| copy(like, index)).collect(),
+        _ => Vec::new(),
+    };
+    let next = if pages == Pages::Repeated { token.to_owned() } else { format!("{list}x{}", number + 1) };
+    json!({"kind": format!("{}List", request.kind.kind), "apiVersion": request.kind.api_version(),
+        "metadata": {"resourceVersion": "1", "continue": next}, "items": items})
 }
 
 fn item(kind: &Kind, object: &Value) -> Value {
@@ -296,7 +316,8 @@ fn watch(shared: &Arc<Shared>, entry: usize, request: &Request) -> Response<Body
         generation: state.generation,
         bookmarks: request.parameter("allowWatchBookmarks") == "true",
         until: now + seconds.unwrap_or(LONGEST),
-        bookmark: now + state.bookmark_every,
+        bookmark: if state.brief_watches { now } else { now + state.bookmark_every },
+        brief: state.brief_watches,
         over: false,
     };
     drop(state);

@@ -71,6 +71,19 @@ impl Entry {
     }
 }
 
+/// What comes after the first page of a list of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pages {
+    /// The rest of it.
+    Honest,
+    /// An empty page that goes on with itself, for ever.
+    Repeated,
+    /// Empty pages, each with a token of its own, for ever.
+    Empty,
+    /// Pages of objects that nobody put there, for ever.
+    New,
+}
+
 struct Denial {
     verbs: Vec<String>,
     group: String,
@@ -90,7 +103,9 @@ pub(crate) struct State {
     frozen: bool,
     /// So many requests get 429, with so many seconds to wait.
     throttle: (u32, u64),
-    repeats_pages: bool,
+    pages: Pages,
+    /// Watches end as soon as they have told something.
+    brief_watches: bool,
     /// Too old a version is an HTTP 410, and not an event.
     gone_as_status: bool,
     bookmark_every: Duration,
@@ -177,7 +192,8 @@ impl FakeKube {
             delay: Duration::ZERO,
             frozen: false,
             throttle: (0, 0),
-            repeats_pages: false,
+            pages: Pages::Honest,
+            brief_watches: false,
             gone_as_status: false,
             bookmark_every: Duration::from_secs(60),
             raw: Vec::new(),
@@ -208,6 +224,11 @@ impl FakeKube {
     pub(crate) fn kubeconfig(&self, directory: &Path) -> PathBuf {
         let token = directory.join("token");
         let user = if token.exists() { json!({"tokenFile": token}) } else { json!({}) };
+        self.kubeconfig_of(directory, &user)
+    }
+
+    /// The same with this user.
+    pub(crate) fn kubeconfig_of(&self, directory: &Path, user: &Value) -> PathBuf {
         let mut cluster = json!({"server": self.url()});
         if let Some(pem) = self.authority() {
             let file = directory.join("ca.pem");
@@ -347,9 +368,15 @@ impl FakeKube {
         self.shared.lock().throttle = (requests, retry_after);
     }
 
-    /// Lists of several pages never end: each page but the first is empty and goes on with itself.
-    pub(crate) fn repeat_pages(&self, on: bool) {
-        self.shared.lock().repeats_pages = on;
+    /// Lists of several pages never end, in this way.
+    pub(crate) fn turn_pages(&self, pages: Pages) {
+        self.shared.lock().pages = pages;
+    }
+
+    /// Every watch tells a bookmark, or what happened, and ends.
+    pub(crate) fn cut_watches_short(&self, on: bool) {
+        self.shared.lock().brief_watches = on;
+        self.end_watches();
     }
 
     /// Too old a version is told by the HTTP status, and not by an event.

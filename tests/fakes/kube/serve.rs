@@ -28,6 +28,8 @@ pub(crate) async fn listen(
     let task = tokio::spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else { continue };
+            // As every server in Go does.
+            let _ = stream.set_nodelay(true);
             let of_connection = Arc::clone(&shared);
             let tls = tls.clone();
             let connection = tokio::spawn(async move {

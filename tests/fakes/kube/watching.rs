@@ -34,6 +34,8 @@ pub(crate) struct Watch {
     pub(crate) bookmarks: bool,
     pub(crate) until: Instant,
     pub(crate) bookmark: Instant,
+    /// Whether it ends as soon as it has told something.
+    pub(crate) brief: bool,
     pub(crate) over: bool,
     /// What there is already, for a watch that names no version.
     pub(crate) initial: Vec<Arc<Value>>,
@@ -68,6 +70,9 @@ impl Watch {
             if !lines.is_empty() {
                 tokio::time::sleep(delay).await;
                 return Some(Bytes::from(lines));
+            }
+            if self.over {
+                continue;
             }
             let wake = if self.bookmarks { self.until.min(self.bookmark) } else { self.until };
             tokio::select! {
@@ -117,6 +122,7 @@ impl Watch {
         }
         self.raw = state.raw.len();
         self.ends(&state, &mut lines);
+        self.over |= self.brief && !lines.is_empty();
         let entry = &mut state.log[self.entry];
         entry.objects += told;
         entry.bytes += lines.len() as u64;
