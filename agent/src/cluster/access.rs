@@ -95,17 +95,18 @@ pub(super) struct Clients {
     pub(super) answers: Client,
     /// For those that go on.
     pub(super) watches: Client,
-    /// What they prove themselves with.
+    /// What they and the server prove themselves with.
     proof: Proof,
     /// Which ones these are.
     number: u64,
 }
 
-/// A token, and a certificate.
+/// A token, a certificate, and whom the server is believed: its authority may be replaced, too.
 #[derive(Clone, PartialEq, Eq, Default)]
 struct Proof {
     token: Option<String>,
     certificate: Option<String>,
+    authorities: Option<Vec<Vec<u8>>>,
 }
 
 /// How long credentials are good.
@@ -287,7 +288,8 @@ async fn make(
 fn made(found: Found, known: Option<&Proof>) -> Result<Made, Fault> {
     let Found { mut config, until, is_replaced } = found;
     let token = config.auth_info.token.as_ref().map(|token| token.expose_secret().to_owned());
-    let proof = Proof { token, certificate: config.auth_info.client_certificate_data.clone() };
+    let certificate = config.auth_info.client_certificate_data.clone();
+    let proof = Proof { token, certificate, authorities: config.root_cert.clone() };
     let times = Times::of(until, is_replaced, now());
     if known == Some(&proof) {
         return Ok(Made { clients: None, proof, times });
