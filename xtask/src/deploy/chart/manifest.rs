@@ -15,8 +15,8 @@ const HOST_PATHS: [&str; 2] = ["/sys/fs/cgroup", "/var/run/cilium"];
 const SECRET: [&str; 3] = ["secrets", "configmaps", "pods/exec"];
 const READS: [&str; 3] = ["get", "list", "watch"];
 /// The sections of the configuration, with the section of prices.
-const SECTIONS: [&str; 8] =
-    ["agent", "hubble", "kubernetes", "kernel", "jobs", "policy", "diagnosis", "prices"];
+const SECTIONS: [&str; 9] =
+    ["agent", "hubble", "kubernetes", "kernel", "gpu", "jobs", "policy", "diagnosis", "prices"];
 
 /// Reads a YAML document.
 ///
