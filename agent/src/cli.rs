@@ -11,7 +11,7 @@ use firedoor_core::report::Symptom;
 
 use crate::agent;
 use crate::check::{self, FailOn};
-use crate::config::{self, Layers};
+use crate::config::{self, Given, Layers};
 use crate::output::{check_json, check_junit, check_sarif, check_text, fix, json, text};
 use crate::replay;
 
@@ -41,21 +41,27 @@ enum Command {
     Config(ShowConfig),
 }
 
+// Each paragraph is one line: clap breaks it where the terminal ends.
 const AGENT: &str = "\
-Sources: `ebpf`, this node's kernel, and `hubble`, Cilium's flows of this node; both may be combined. The kernel needs
-root with CAP_BPF and CAP_PERFMON, and a kernel from 5.15 on with type information (CONFIG_DEBUG_INFO_BTF); Hubble needs
-its socket or address.
-What is not seen is told at the start and under /readyz.
+Sources: `ebpf`, this node's kernel, and `hubble`, Cilium's flows of this node; both may be combined. The kernel needs \
+root with CAP_BPF and CAP_PERFMON, and a kernel from 5.15 on with type information (CONFIG_DEBUG_INFO_BTF); Hubble \
+needs its socket or address. What is not seen is told at the start and under /readyz.
 
-The cluster is known through its API server (the pod's service account, or --kubeconfig), or from a directory of objects
-(--inventory).
+The cluster is known through its API server (the pod's service account, or --kubeconfig), or from a directory of \
+objects (--inventory).
 
-Every setting stands in a file, may be overruled by a variable of the environment, and that by a flag: `firedoor config`
-lists all with their meaning, value and origin.
+Every setting stands in a file, may be overruled by a variable of the environment, and that by a flag; `firedoor \
+config` lists all with their meaning, value and origin.
 
-HTTP: /metrics, /api/v1/report (the report, as `firedoor replay --format json` prints it; with ?format=text for people),
-/api/v1/windows, /healthz, /readyz.
-SIGHUP reads configuration and inventory again; SIGTERM and SIGINT end it; a recording is complete then.";
+HTTP:
+  /api/v1/report              what is wrong, as JSON
+  /api/v1/report?format=text  the same for people
+  /api/v1/windows             what was seen, for others to join with theirs
+  /metrics                    for Prometheus
+  /healthz                    whether it runs
+  /readyz                     what is watched, and what is not and why
+
+SIGHUP reads configuration and inventory again. SIGTERM and SIGINT end it; a recording is complete then.";
 
 #[derive(clap::Args)]
 struct Agent {
@@ -84,13 +90,13 @@ struct AgentSettings {
     /// Record what is observed into DIR, whose files must not exist: `firedoor replay` reads it
     #[arg(long, value_name = "DIR")]
     record: Option<String>,
-    /// Where to serve HTTP [default: 0.0.0.0:9745]
+    /// Where to serve HTTP: an IP address (or localhost) and a port [default: 0.0.0.0:9745]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Configuration
+    /// A configuration file, in TOML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Any setting, for example diagnosis.quietSeconds=120; `firedoor config` lists all
+    /// Any setting, for example diagnosis.quietSeconds=120 or jobs.groupBy=app,role; `firedoor config` lists all
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
 }
@@ -99,16 +105,23 @@ impl AgentSettings {
     fn layers(self) -> Layers {
         let list = |values: Vec<String>| (!values.is_empty()).then(|| values.join(","));
         let of_flags = [
-            ("agent.sources", list(self.source)),
-            ("agent.node", list(self.nodes)),
-            ("agent.inventory", self.inventory),
-            ("agent.record", self.record),
-            ("agent.listen", self.listen),
-            ("kubernetes.kubeconfig", self.kubeconfig),
-            ("hubble.address", self.hubble),
+            ("agent.sources", "--source", list(self.source)),
+            ("agent.node", "--node", list(self.nodes)),
+            ("agent.inventory", "--inventory", self.inventory),
+            ("agent.record", "--record", self.record),
+            ("agent.listen", "--listen", self.listen),
+            ("kubernetes.kubeconfig", "--kubeconfig", self.kubeconfig),
+            ("hubble.address", "--hubble", self.hubble),
         ];
-        let given = of_flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        Layers { file: self.config, flags: given.chain(self.set).collect() }
+        let given = of_flags.into_iter().filter_map(|(key, flag, value)| {
+            let value = value?;
+            Some(Given { key: key.to_owned(), written: format!("{flag} {value}"), value })
+        });
+        let set = self.set.into_iter().map(|(key, value)| {
+            let written = format!("--set {key}={value}");
+            Given { key, value, written }
+        });
+        Layers { file: self.config, flags: given.chain(set).collect() }
     }
 }
 
@@ -139,22 +152,26 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 }
 
 const CHECK: &str = "\
-Checked are the jobs of the manifests: PyTorchJob, TFJob, MPIJob, XGBoostJob, PaddleJob, JAXJob, TrainJob (with its
-runtime), JobSet, batch Job, Volcano Job, LeaderWorkerSet, RayCluster, RayJob, PodCliqueSet, and workloads that a
-configured groupBy label joins. Policies, namespaces, nodes, services and runtimes may stand in the manifests or in
+Checked are the jobs of the manifests: PyTorchJob, TFJob, MPIJob, XGBoostJob, PaddleJob, JAXJob, TrainJob (with its \
+runtime), JobSet, batch Job, Volcano Job, LeaderWorkerSet, RayCluster, RayJob, PodCliqueSet, and workloads that a \
+configured groupBy label joins. Policies, namespaces, nodes, services and runtimes may stand in the manifests or in \
 the capture. Manifests without any workload (policies alone, say) are checked against the capture's workloads.
 
-Exit codes: 0 nothing would block; 1 something would (or, with --fail-on warning, there are warnings); 2 bad usage or
+Exit codes: 0 nothing would block; 1 something would (or, with --fail-on warning, there are warnings); 2 bad usage or \
 unreadable input; 3 that something would block cannot be excluded.";
 
 const CAPTURE: &str = "\
 A capture is a directory:
-  flows*.jsonl[.gz|.zst]   Hubble flows, as `hubble observe -o jsonpb` or Cilium's exporter writes them
-  sockets*.jsonl[.gz|.zst] what the kernel told: firedoor's own recording, see docs/capture.md; flows, these, or both
-  objects/**/*.yaml|json   Kubernetes objects, as `kubectl get -o yaml` prints them: pods, nodes, services,
-                           network policies, jobs and their owners
-  gpu/*.prom               dcgm-exporter or AMD device-metrics-exporter text (optional)
-  firedoor.toml            configuration (optional)";
+  flows*.jsonl[.gz|.zst]    Hubble flows, of `hubble observe -o jsonpb`
+                            or Cilium's exporter
+  sockets*.jsonl[.gz|.zst]  what the kernel told: firedoor's own recording,
+                            see docs/capture.md; flows, these, or both
+  objects/**/*.yaml|json    Kubernetes objects, as `kubectl get -o yaml`
+                            prints them: pods, nodes, services, network
+                            policies, jobs and their owners
+  gpu/*.prom                text of dcgm-exporter or of AMD's
+                            device-metrics-exporter (optional)
+  firedoor.toml             configuration (optional)";
 
 #[derive(clap::Args)]
 struct Replay {

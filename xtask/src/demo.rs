@@ -37,6 +37,9 @@ const SCENES: [Scene; 2] = [
 /// The scenario that shows most.
 const LIVE: &str = "block-nft";
 
+/// What a person would else wait for without knowing.
+const BUILDING: &str = "First firedoor is built: minutes the first time, seconds from then on";
+
 /// Plays the live lab where that can be, else replays both scenes.
 ///
 /// # Errors
@@ -45,11 +48,11 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     setup::ensure(root, setup::Purpose::Build)?;
     if let Some(why) = lab::hindrance() {
         println!("The live lab cannot be played here: {why}. What follows are its recordings.");
+        println!("{BUILDING}.\n");
         return replayed(root);
     }
-    println!(
-        "A training job on this machine's kernel: blocked by a packet filter, found, mended, at work.\n"
-    );
+    println!("A training job on this machine's kernel: blocked by a packet filter, found, mended, at work.");
+    println!("{BUILDING}. The play takes about a minute.\n");
     if lab::run(root, &lab::Arguments::one(LIVE))? != ExitCode::SUCCESS {
         bail!("the live lab did not go as it should; `cargo xtask lab {LIVE}` repeats it");
     }

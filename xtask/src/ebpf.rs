@@ -144,16 +144,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     if toolchain == Toolchain::Nightly {
         build.arg("+nightly");
     }
-    build.args([
-        "build",
-        "--quiet",
-        "--release",
-        "--package",
-        "firedoor-ebpf",
-        "--features",
-        "probes",
-        "--bins",
-    ]);
+    build.args(["build", "--release", "--package", "firedoor-ebpf", "--features", "probes", "--bins"]);
     build.args(["--target", TARGET, "--target-dir", TARGET_DIR]);
     match toolchain {
         // Stable by its number, nightly by its sources: the BPF target is not stable yet.

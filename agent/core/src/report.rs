@@ -2,16 +2,18 @@
 //! [`crate::diagnose`] fills. Field names, order and meaning are a contract (report version 1): arrays are
 //! always present, `null` is "cannot know", all times are event times.
 
+mod coverage;
 mod distance;
 mod remedy;
 
 use serde::Serialize;
 
+pub use coverage::{Coverage, ReportWindow, SourceReport};
 pub use distance::{CostReport, PriceReport, RttReport};
 pub use remedy::{RemedyReport, StepReport, TargetReport};
 
 use crate::ledger::window::PortClass;
-use crate::observation::{Capabilities, Direction};
+use crate::observation::Direction;
 use crate::time::Timestamp;
 
 /// A whole report.
@@ -27,49 +29,6 @@ pub struct Report {
     pub jobs: Vec<JobReport>,
     /// Workloads that talk like a job but are not joined to one.
     pub suggestions: Vec<Suggestion>,
-}
-
-/// From the first to the last event.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct ReportWindow {
-    /// `null` when nothing was seen.
-    pub start: Option<Timestamp>,
-    /// `null` when nothing was seen.
-    pub end: Option<Timestamp>,
-}
-
-/// How much of what happened was seen.
-/// `received = attributed + not_a_job + rejected + late + duplicate`.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Coverage {
-    /// Kinds of source that reported, sorted.
-    pub sources: Vec<&'static str>,
-    /// What they can see together.
-    pub capabilities: Capabilities,
-    /// Flow events that entered.
-    pub received: u64,
-    /// Of those: concern a job.
-    pub attributed: u64,
-    /// Of those: concern no job.
-    pub not_a_job: u64,
-    /// Of those: unreadable, or from an impossible time.
-    pub rejected: u64,
-    /// Of those: came after their window was closed.
-    pub late: u64,
-    /// Of those: told before.
-    pub duplicate: u64,
-    /// Events known to be missing.
-    pub lost: u64,
-    /// Whether nothing is known to be missing.
-    pub complete: bool,
-    /// Of `not_a_job`: an end was not in the inventory.
-    pub unresolved: u64,
-    /// Of `attributed`: the job is known, but not which of its pods.
-    pub ambiguous: u64,
-    /// Of `rejected`: the time lies impossibly far ahead.
-    pub far_future: u64,
-    /// Nodes a relay could not reach.
-    pub blind_nodes: Vec<String>,
 }
 
 /// The answer for a job.

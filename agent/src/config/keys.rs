@@ -1,7 +1,7 @@
 //! Every key there is: its name, its unit, what it means, and where its value lives. File, environment, flags,
 //! `firedoor config` and the documentation all go by this one list.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use firedoor_core::policy::{Cni, Enforcement};
 use super::value::Value;
 use super::{Config, NodeConfig, cilium_version, node};
 use crate::source::gpu::{BadExporterUrl, ExporterUrl};
+use crate::source::hubble::Written;
 
 /// A key.
 pub(super) struct Key {
@@ -32,11 +33,11 @@ pub(super) enum Place {
     Small(Of<u32>, u64, u64),
     Number(Of<f64>),
     Texts(Of<Vec<String>>),
-    Text(Of<String>),
     OptionalText(Of<Option<String>>),
     File(Of<Option<PathBuf>>),
     Address(Of<SocketAddr>),
     Exporter(Of<Option<ExporterUrl>>),
+    Server(Of<String>),
     Nodes(Of<Vec<NodeConfig>>),
     Flag(Of<bool>),
     Sources(Of<Vec<SourceKind>>),
@@ -51,7 +52,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str, pla
 
 use Place::{
     Address, CiliumVersion, Count, Exporter, File, Flag, Microseconds, Milliseconds, Nodes, Number,
-    OptionalText, Seconds, Size, Small, Sources, Text, Texts,
+    OptionalText, Seconds, Server, Size, Small, Sources, Texts,
 };
 
 /// All keys but those of prices, by section.
@@ -62,7 +63,7 @@ pub(super) const KEYS: &[Key] = &[
     key("agent", "listen", "where HTTP is served", Address(|c| &mut c.agent.listen)),
     key("agent", "inventory", "a directory of objects in place of an API server", File(|c| &mut c.agent.inventory)),
     key("agent", "record", "a new directory for what is observed, as a capture", File(|c| &mut c.agent.record)),
-    key("hubble", "address", "unix:///path, host:port, or tls://host:port", Text(|c| &mut c.hubble.address)),
+    key("hubble", "address", "unix:///path, host:port, or tls://host:port", Server(|c| &mut c.hubble.address)),
     key("hubble", "cluster", "the cluster's name in Cilium, for the server's name", OptionalText(|c| &mut c.hubble.cluster)),
     key("hubble", "relay", "whether the server is Hubble Relay, whose certificate carries another name", Flag(|c| &mut c.hubble.relay)),
     key("hubble", "serverName", "the name that the server's certificate carries", OptionalText(|c| &mut c.hubble.server_name)),
@@ -129,12 +130,13 @@ impl Place {
             }
             Self::Number(of) => *of(config) = value.number()?,
             Self::Texts(of) => *of(config) = value.texts()?,
-            Self::Text(of) => value.text()?.clone_into(of(config)),
             Self::OptionalText(of) => *of(config) = Some(value.text()?.to_owned()).filter(|t| !t.is_empty()),
             Self::File(of) => *of(config) = Some(value.text()?).filter(|t| !t.is_empty()).map(PathBuf::from),
-            Self::Address(of) => {
-                let address = value.text()?.parse();
-                *of(config) = address.map_err(|_| "must be an address like 0.0.0.0:9745".to_owned())?;
+            Self::Address(of) => *of(config) = listening(value.text()?)?,
+            Self::Server(of) => {
+                let text = value.text()?;
+                text.parse::<Written>().map_err(|why| why.to_string())?;
+                text.clone_into(of(config));
             }
             Self::Exporter(of) => {
                 let text = Some(value.text()?).filter(|text| !text.is_empty());
@@ -166,7 +168,7 @@ impl Place {
             Self::Small(of, ..) => whole((*of(config)).into()),
             Self::Number(of) => Value::Number(*of(config)),
             Self::Texts(of) => Value::Texts(of(config).clone()),
-            Self::Text(of) => Value::Text(of(config).clone()),
+            Self::Server(of) => Value::Text(of(config).clone()),
             Self::OptionalText(of) => Value::Text(of(config).clone()?),
             Self::File(of) => file(of(config).as_ref()?),
             Self::Address(of) => Value::Text(of(config).to_string()),
@@ -197,6 +199,14 @@ fn named<T: Copy>(names: &[(&str, T)], value: &Value) -> Result<T, String> {
 fn name<T: PartialEq>(names: &[(&'static str, T)], value: T) -> Value {
     let known = names.iter().find(|(_, of)| *of == value).map_or("", |(name, _)| name);
     Value::Text(known.to_owned())
+}
+
+/// Where to listen. Of names only `localhost` is taken: any other would have to be looked up.
+fn listening(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    let local = local.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let bad = "must be an IP address and a port, like 127.0.0.1:9745, 0.0.0.0:9745 or [::]:9745";
+    local.or_else(|| text.parse().ok()).ok_or_else(|| bad.to_owned())
 }
 
 fn written(node: &NodeConfig) -> String {

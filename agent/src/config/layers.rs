@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{KEYS, Key};
-use super::prices::PriceKey;
+use super::names::{
+    Meaning, PREFIX, is_section, is_service_link, key_of_variable, meaning, unknown, unknown_variable,
+};
 use super::value::Value;
 use super::{Config, ConfigError};
 use crate::capture::shown;
@@ -17,8 +19,8 @@ use crate::harmless::{harmless, harmless_lines};
 
 /// A longer file is no configuration.
 const MAX_FILE: u64 = 1 << 20;
-/// Names in the environment that are ours begin so.
-const PREFIX: &str = "FIREDOOR_";
+/// So much that is wrong is told of one file; more of it is counted.
+const TOLD: usize = 20;
 
 /// Where a value came from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,24 +60,29 @@ pub struct Effective {
 pub struct Layers {
     /// A file.
     pub file: Option<PathBuf>,
-    /// Keys and values from the command line.
-    pub flags: Vec<(String, String)>,
+    /// What the command line sets.
+    pub flags: Vec<Given>,
+}
+
+/// A setting on the command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Given {
+    /// Its key, as `section.name`.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// The flag that was written, with what it was given.
+    pub written: String,
 }
 
 impl Layers {
     /// Reads them, with this process' environment between file and flags.
     ///
     /// # Errors
-    /// Which of them says what is not understood.
+    /// What in them is not understood.
     pub fn read(&self) -> Result<Effective, ConfigError> {
         Effective::of(self.file.as_deref(), std::env::vars_os(), &self.flags)
     }
-}
-
-/// What a name means.
-enum Meaning<'a> {
-    Key(&'static Key),
-    Price(&'a str, PriceKey),
 }
 
 struct Assignment {
@@ -84,195 +91,172 @@ struct Assignment {
     origin: Origin,
 }
 
+/// What was not taken, and why.
+struct Refused {
+    key: String,
+    origin: Origin,
+    /// `None`: there is no such key.
+    what: Option<String>,
+}
+
+impl Refused {
+    fn what(&self) -> String {
+        self.what.clone().unwrap_or_else(|| unknown(&self.key))
+    }
+
+    fn line(&self) -> usize {
+        if let Origin::File(_, line) = self.origin { line } else { 0 }
+    }
+}
+
 impl Effective {
-    /// Joins the layers: a file, variables of an environment, and flags as `section.key=value`.
+    /// Joins the layers: a file, variables of an environment, and flags.
     ///
     /// # Errors
-    /// Which of them says what is not understood, and what might have been meant.
+    /// All that is not understood, and what might have been meant.
     pub fn of(
         file: Option<&Path>,
         environment: impl Iterator<Item = (OsString, OsString)>,
-        flags: &[(String, String)],
+        flags: &[Given],
     ) -> Result<Self, ConfigError> {
         let mut effective = Self::default();
+        let mut wrong = Vec::new();
         if let Some(path) = file {
-            let wrong = |what: String| ConfigError::Wrong { path: path.to_owned(), what };
-            let text = read(path)?;
-            let assignments = of_file(path, &text).map_err(wrong)?;
-            effective.take(assignments).map_err(|(assignment, what)| match assignment.origin {
-                Origin::File(_, line) => wrong(format!("line {line}: {}: {what}", assignment.key)),
-                _ => wrong(what),
-            })?;
+            wrong.extend(effective.take_file(path)?);
         }
-        let assignments = of_environment(environment)?;
-        effective.take(assignments).map_err(|(assignment, what)| match assignment.origin {
-            Origin::Environment(name) => ConfigError::Environment { name, what },
-            _ => ConfigError::Environment { name: assignment.key, what },
-        })?;
-        for (key, value) in flags {
-            let given = harmless(&format!("{key}={value}"));
-            let flag = |what| ConfigError::Flag { given: given.clone(), what };
-            meaning(key).map_err(flag)?;
-            let assignment =
-                Assignment { key: key.clone(), value: Value::Untyped(value.clone()), origin: Origin::Flag };
-            effective.take(vec![assignment]).map_err(|(_, what)| flag(what))?;
+        let (assignments, refused) = of_environment(environment);
+        wrong.extend(refused);
+        wrong.extend(effective.take(assignments).iter().map(|refused| ConfigError::Environment {
+            name: refused.origin.to_string(),
+            what: refused.what(),
+        }));
+        for Given { key, value, written } in flags {
+            let value = Value::Untyped(value.clone());
+            let assignment = Assignment { key: key.clone(), value, origin: Origin::Flag };
+            let refused = effective.take(vec![assignment]);
+            let flag =
+                |refused: &Refused| ConfigError::Flag { given: harmless(written), what: refused.what() };
+            wrong.extend(refused.iter().map(flag));
         }
-        Ok(effective)
+        match wrong.len() {
+            0 => Ok(effective),
+            1 => Err(wrong.remove(0)),
+            _ => Err(ConfigError::Several(wrong)),
+        }
     }
 
-    fn take(&mut self, mut assignments: Vec<Assignment>) -> Result<(), (Assignment, String)> {
+    /// Takes a file; what is wrong with its keys comes back, in the order of its lines.
+    fn take_file(&mut self, path: &Path) -> Result<Vec<ConfigError>, ConfigError> {
+        let wrong = |what: String| ConfigError::Wrong { path: path.to_owned(), what };
+        let text = read(path)?;
+        let (assignments, mut refused) = of_file(path, &text).map_err(wrong)?;
+        refused.extend(self.take(assignments));
+        refused.sort_by_key(Refused::line);
+        let told = refused.iter().take(TOLD).map(|refused| {
+            wrong(format!("line {}: {}: {}", refused.line(), harmless(&refused.key), refused.what()))
+        });
+        let more = refused.len().saturating_sub(TOLD);
+        let counted = (more > 0).then(|| wrong(format!("and {more} keys more")));
+        Ok(told.chain(counted).collect())
+    }
+
+    fn take(&mut self, mut assignments: Vec<Assignment>) -> Vec<Refused> {
         assignments.sort_by_key(|assignment| match meaning(&assignment.key) {
-            Ok(Meaning::Price(_, key)) => Some(key),
+            Some(Meaning::Price(_, key)) => Some(key),
             _ => None,
         });
-        for assignment in assignments {
-            let taken = match meaning(&assignment.key) {
-                Ok(Meaning::Key(key)) => key.place.set(&mut self.config, &assignment.value),
-                Ok(Meaning::Price(provider, key)) => {
-                    key.set(&mut self.config.settings.prices, provider, &assignment.value)
+        let mut refused = Vec::new();
+        for Assignment { key, value, origin } in assignments {
+            let taken = match meaning(&key) {
+                Some(Meaning::Key(known)) => known.place.set(&mut self.config, &value).map_err(Some),
+                Some(Meaning::Price(provider, known)) => {
+                    known.set(&mut self.config.settings.prices, provider, &value).map_err(Some)
                 }
-                Err(what) => Err(what),
+                None if is_section(&key) => {
+                    Err(Some("is a section: set one of its keys, which `firedoor config` lists".to_owned()))
+                }
+                None => Err(None),
             };
-            if let Err(what) = taken {
-                return Err((assignment, what));
+            match taken {
+                Ok(()) => drop(self.origins.insert(key, origin)),
+                Err(what) => refused.push(Refused { key, origin, what }),
             }
-            self.origins.insert(assignment.key, assignment.origin);
         }
-        Ok(())
+        refused
     }
 }
 
+/// Reads a file of bounded size. A pipe is never opened: whoever opens one waits for who writes into it.
 fn read(path: &Path) -> Result<String, ConfigError> {
-    let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if size > MAX_FILE {
+    let unreadable = |why| ConfigError::Unreadable { path: path.to_owned(), why };
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::other(
+            "it is no regular file: give a file, not a directory or pipe",
+        )));
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_FILE {
         let what = format!("larger than {MAX_FILE} bytes");
         return Err(ConfigError::Wrong { path: path.to_owned(), what });
     }
-    std::fs::read_to_string(path).map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })
+    Ok(text)
 }
 
-fn of_file(path: &Path, text: &str) -> Result<Vec<Assignment>, String> {
+/// What a file sets, and what in it cannot be.
+fn of_file(path: &Path, text: &str) -> Result<(Vec<Assignment>, Vec<Refused>), String> {
     let table = DeTable::parse(text).map_err(|error| harmless_lines(&error.to_string()))?;
-    let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
-    let mut assignments = Vec::new();
+    let lines: Vec<usize> = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at).collect();
+    let line = |at: usize| lines.partition_point(|end| *end < at) + 1;
+    let (mut assignments, mut refused) = (Vec::new(), Vec::new());
     let mut tables: Vec<(String, &DeTable<'_>)> = vec![(String::new(), table.get_ref())];
     while let Some((prefix, table)) = tables.pop() {
         for (name, value) in table {
             let key = format!("{prefix}{}", name.get_ref());
-            let at = line(name.span().start);
-            if let DeValue::Table(inner) = value.get_ref() {
-                if !is_section(&key) {
-                    return Err(format!("line {at}: {}", unknown(&key)));
+            let origin = Origin::File(path.to_owned(), line(name.span().start));
+            let is_table = matches!(value.get_ref(), DeValue::Table(_));
+            let taken = match value.get_ref() {
+                DeValue::Table(inner) if is_section(&key) => {
+                    tables.push((format!("{key}."), inner));
+                    continue;
                 }
-                tables.push((format!("{key}."), inner));
-                continue;
+                _ if is_table && meaning(&key).is_some() => {
+                    Err(Some("is one setting, and no table".to_owned()))
+                }
+                _ if is_table => Err(None),
+                _ if is_section(&key) => Err(Some(format!("must be a table: [{}]", harmless(&key)))),
+                // Who asks for a value of a key that does not exist hears of the key.
+                _ if meaning(&key).is_none() => Err(None),
+                value => Value::of_toml(value).map_err(Some),
+            };
+            match taken {
+                Ok(value) => assignments.push(Assignment { key, value, origin }),
+                Err(what) => refused.push(Refused { key, origin, what }),
             }
-            meaning(&key).map_err(|what| format!("line {at}: {what}"))?;
-            let value =
-                Value::of_toml(value.get_ref()).map_err(|what| format!("line {at}: {key}: {what}"))?;
-            assignments.push(Assignment { key, value, origin: Origin::File(path.to_owned(), at) });
         }
     }
-    Ok(assignments)
-}
-
-fn is_section(key: &str) -> bool {
-    let mut parts = key.split('.');
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some("prices"), _, None) => true,
-        (Some(section), None, None) => KEYS.iter().any(|key| key.section == section),
-        _ => false,
-    }
+    Ok((assignments, refused))
 }
 
 fn of_environment(
     environment: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<Vec<Assignment>, ConfigError> {
+) -> (Vec<Assignment>, Vec<ConfigError>) {
     let mut ours: Vec<(String, String)> = environment
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
         .filter(|(name, _)| name.starts_with(PREFIX) && !is_service_link(name))
         .collect();
     ours.sort();
-    let assignment = |(name, value): (String, String)| match key_of_variable(&name) {
-        Ok(key) => Ok(Assignment { key, value: Value::Untyped(value), origin: Origin::Environment(name) }),
-        Err(what) => Err(ConfigError::Environment { name: harmless(&name), what }),
-    };
-    ours.into_iter().map(assignment).collect()
-}
-
-/// Kubernetes puts the addresses of services into the environment of pods, under names made of the service's
-/// (Kubernetes, "Environment variables" of services): those of one that is called `firedoor` are no settings.
-fn is_service_link(name: &str) -> bool {
-    if name.ends_with("_SERVICE_HOST") || name.ends_with("_PORT") || name.contains("_SERVICE_PORT") {
-        return true;
-    }
-    let after_port = name.rsplit_once("_PORT_").map(|(_, rest)| rest);
-    after_port.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-}
-
-/// The variable that sets a key: `diagnosis.quietSeconds` is set by `FIREDOOR_DIAGNOSIS_QUIET_SECONDS`.
-pub(super) fn variable(key: &str) -> String {
-    let mut name = PREFIX.to_owned();
-    for letter in key.chars() {
-        match letter {
-            '.' | '-' => name.push('_'),
-            letter if letter.is_ascii_uppercase() => {
-                name.push('_');
-                name.push(letter);
+    let (mut assignments, mut refused) = (Vec::new(), Vec::new());
+    for (name, value) in ours {
+        match key_of_variable(&name) {
+            Some(key) => {
+                let origin = Origin::Environment(name);
+                assignments.push(Assignment { key, value: Value::Untyped(value), origin });
             }
-            letter => name.push(letter.to_ascii_uppercase()),
+            None => refused
+                .push(ConfigError::Environment { what: unknown_variable(&name), name: harmless(&name) }),
         }
     }
-    name
-}
-
-fn key_of_variable(name: &str) -> Result<String, String> {
-    let known = KEYS.iter().map(|key| format!("{}.{}", key.section, key.name));
-    if let Some(key) = known.clone().find(|key| variable(key) == name) {
-        return Ok(key);
-    }
-    let of_prices = name.strip_prefix("FIREDOOR_PRICES_").and_then(|rest| {
-        PriceKey::ALL.iter().find_map(|key| {
-            let provider =
-                rest.strip_suffix(variable(key.name()).strip_prefix(PREFIX)?)?.strip_suffix('_')?;
-            (!provider.is_empty()).then(|| format!("prices.{}.{}", provider.to_lowercase(), key.name()))
-        })
-    });
-    let nearest = || nearest(name, known.map(|key| variable(&key)));
-    of_prices.ok_or_else(|| match nearest() {
-        Some(near) => format!("there is no such setting; did you mean {near}?"),
-        None => "there is no such setting; `firedoor config` lists all".to_owned(),
-    })
-}
-
-fn meaning(key: &str) -> Result<Meaning<'_>, String> {
-    let (section, name) = key.split_once('.').unwrap_or(("", key));
-    if section == "prices" {
-        let (provider, name) = name.split_once('.').ok_or_else(|| unknown(key))?;
-        let known = PriceKey::ALL.into_iter().find(|key| key.name() == name);
-        return known.map(|known| Meaning::Price(provider, known)).ok_or_else(|| unknown(key));
-    }
-    let known = KEYS.iter().find(|key| key.section == section && key.name == name);
-    known.map(Meaning::Key).ok_or_else(|| unknown(key))
-}
-
-fn unknown(key: &str) -> String {
-    let mut known: Vec<String> = KEYS.iter().map(|key| format!("{}.{}", key.section, key.name)).collect();
-    known.extend(KEYS.iter().map(|key| key.section.to_owned()));
-    if let Some((provider, _)) = key.strip_prefix("prices.").and_then(|rest| rest.split_once('.')) {
-        known.extend(PriceKey::ALL.iter().map(|key| format!("prices.{provider}.{}", key.name())));
-    }
-    let shown = harmless(key);
-    match nearest(key, known.into_iter()) {
-        Some(near) => format!("{shown}: there is no such key; did you mean {near}?"),
-        None => format!("{shown}: there is no such key; `firedoor config` lists all"),
-    }
-}
-
-/// The name that is most like this one, if any is like it at all.
-fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
-    let name: String = name.chars().take(128).collect::<String>().to_lowercase();
-    let alike = |known: &String| strsim::normalized_damerau_levenshtein(&name, &known.to_lowercase());
-    let best = known.max_by(|a, b| alike(a).total_cmp(&alike(b)))?;
-    (alike(&best) > 0.6).then_some(best)
+    (assignments, refused)
 }

@@ -4,6 +4,7 @@
 
 mod keys;
 mod layers;
+mod names;
 mod prices;
 mod show;
 #[cfg(test)]
@@ -20,7 +21,7 @@ use firedoor_core::settings::Settings;
 
 use crate::capture::shown;
 use crate::source::gpu::ExporterUrl;
-pub use layers::{Effective, Layers, Origin};
+pub use layers::{Effective, Given, Layers, Origin};
 
 /// Where Cilium's agent serves the flows of its node (Cilium, `hubble-socket-path`).
 pub const HUBBLE_SOCKET: &str = "unix:///var/run/cilium/hubble.sock";
@@ -53,13 +54,20 @@ pub enum ConfigError {
         what: String,
     },
     /// A flag is no setting.
-    #[error("--set {given}: {what}")]
+    #[error("{given}: {what}")]
     Flag {
-        /// What was given.
+        /// The flag as it was written.
         given: String,
         /// What is wrong.
         what: String,
     },
+    /// More than one of these.
+    #[error("these settings are wrong:{}", lines(.0))]
+    Several(Vec<ConfigError>),
+}
+
+fn lines(errors: &[ConfigError]) -> String {
+    errors.iter().map(|error| format!("\n  {error}")).collect()
 }
 
 /// What can be configured.

@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
+use firedoor_core::prices::Prices;
+
 use super::keys::KEYS;
-use super::layers::variable;
+use super::names::{nearest_provider, variable};
 use super::prices::PriceKey;
 use super::value::Value;
 use super::{Config, Effective, Origin};
+use crate::harmless::harmless;
 
 struct Line {
     section: String,
@@ -69,6 +72,9 @@ impl Effective {
             let title =
                 provider.map_or_else(|| section.to_owned(), |name| format!("prices.{}", quoted(name)));
             writeln!(to, "\n[{title}]")?;
+            if let Some(note) = provider.and_then(unpriced) {
+                writeln!(to, "# {note}")?;
+            }
             for line in lines.iter().filter(|line| line.section == section) {
                 let value = line.value.as_ref().map(Value::to_string);
                 let (mark, value) = value.map_or(("# ", "\"\"".to_owned()), |value| ("", value));
@@ -108,6 +114,18 @@ impl Effective {
         serde_json::to_writer_pretty(&mut to, &all)?;
         writeln!(to)
     }
+}
+
+/// What to say to a provider that the table of prices does not have: it may be one of the user's own, or a typing error.
+fn unpriced(provider: &str) -> Option<String> {
+    let table = Prices::default().0;
+    if table.contains_key(provider) {
+        return None;
+    }
+    let near = nearest_provider(provider, table.keys().map(String::as_str));
+    let meant = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+    let shown = harmless(provider);
+    Some(format!("not in the built-in table: for nodes whose spec.providerID begins with {shown}://{meant}"))
 }
 
 /// A name as a TOML key.

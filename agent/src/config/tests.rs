@@ -7,7 +7,7 @@ use firedoor_core::policy::Cni;
 use firedoor_core::prices::{Billed, Crossing, Price};
 
 use super::keys::KEYS;
-use super::layers::variable;
+use super::names::variable;
 use super::*;
 
 fn layered(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Effective, String> {
@@ -15,8 +15,12 @@ fn layered(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> 
     let path = directory.path().join("firedoor.toml");
     std::fs::write(&path, file).unwrap();
     let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    let flags: Vec<(String, String)> =
-        flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let given = |(key, value): &(&str, &str)| Given {
+        key: (*key).to_owned(),
+        value: (*value).to_owned(),
+        written: format!("--set {key}={value}"),
+    };
+    let flags: Vec<Given> = flags.iter().map(given).collect();
     Effective::of(Some(&path), environment, &flags).map_err(|error| error.to_string())
 }
 
@@ -69,6 +73,122 @@ fn unknown_keys_are_refused_with_the_nearest_name() {
     assert!(error.contains("FIREDOOR_DIAGNOSIS_QUIET_SECONDS"), "{error}");
     let error = layered("", &[], &[("diagnosis.quiet", "1")]).unwrap_err();
     assert!(error.contains("diagnosis.quietSeconds"), "{error}");
+}
+
+#[test]
+fn what_was_meant_is_found_in_another_section_or_case() {
+    let flag = |key: &str| layered("", &[], &[(key, "1")]).unwrap_err();
+    for key in
+        ["quietSeconds", "quietseconds", "QuietSeconds", "agent.quietSeconds", "Diagnosis.QUIETSECONDS"]
+    {
+        assert!(flag(key).contains("did you mean diagnosis.quietSeconds?"), "{}", flag(key));
+    }
+    assert!(flag("maxMember").contains("kubernetes.maxMembers"), "{}", flag("maxMember"));
+    assert!(flag("group_by").contains("jobs.groupBy"), "{}", flag("group_by"));
+    assert!(flag("colour").contains("lists all"), "{}", flag("colour"));
+    let error = layered("", &[("FIREDOOR_GROUP_BY", "app")], &[]).unwrap_err();
+    assert!(error.contains("did you mean FIREDOOR_JOBS_GROUP_BY?"), "{error}");
+}
+
+#[test]
+fn all_that_is_wrong_is_told_in_order() {
+    let file = "[jobs]\ngroupby = [\"a\"]\nroleLabels = 3\n[agnet]\nnode = 1\n[diagnosis]\nquietSeconds = -1\nx = 1\n";
+    let error = layered(file, &[("FIREDOOR_X", "1")], &[("agent.listen", "x"), ("y", "1")]).unwrap_err();
+    let lines: Vec<&str> = error.lines().collect();
+    let told = [
+        "these settings",
+        "line 2",
+        "line 3",
+        "line 4",
+        "line 7",
+        "line 8",
+        "FIREDOOR_X",
+        "agent.listen=x",
+        "y=1",
+    ];
+    assert_eq!(lines.len(), told.len(), "{error}");
+    for (line, about) in lines.iter().zip(told) {
+        assert!(line.contains(about), "{about}: {error}");
+    }
+    let many = "x1 = 1\n".to_owned() + &(2..200).map(|n| format!("x{n} = 1\n")).collect::<String>();
+    let error = parsed(&many).unwrap_err();
+    assert!(error.lines().count() == 22 && error.contains("and 179 keys more"), "{error}");
+}
+
+#[test]
+fn sections_and_keys_are_not_mistaken_for_each_other() {
+    for (file, about) in [
+        ("agent = 5\n", "line 1: agent: must be a table: [agent]"),
+        ("[[agent]]\n", "agent: must be a table"),
+        ("[prices]\naws = 1\n", "line 2: prices.aws: must be a table: [prices.aws]"),
+        ("[jobs.groupBy]\nx = 1\n", "jobs.groupBy: is one setting, and no table"),
+    ] {
+        let error = parsed(file).unwrap_err();
+        assert!(error.contains(about), "{error}");
+    }
+    let error = layered("", &[], &[("agent", "5")]).unwrap_err();
+    assert!(error.contains("--set agent=5: is a section"), "{error}");
+}
+
+#[test]
+fn lists_are_written_with_commas_or_as_toml_does() {
+    let list = |key: &str, text: &str| layered("", &[], &[(key, text)]).map(|effective| effective.config);
+    let group_by = |text: &str| list("jobs.groupBy", text).map(|config| config.grouping.group_by);
+    for text in
+        ["app,role", " app , role ", "[\"app\", \"role\"]", "['app','role']", "[\n\"app\",\n\"role\",\n]"]
+    {
+        assert_eq!(group_by(text).unwrap(), ["app", "role"], "{text}");
+    }
+    assert_eq!(group_by("[]").unwrap(), [""; 0]);
+    for text in ["[app]", "[\"app\"", "\"app\"", "app]", "[1]", "[[\"app\"]]", "['a']\nx = 1", "['a'],b"] {
+        assert!(group_by(text).unwrap_err().contains("list"), "{text}");
+    }
+    let error = layered("", &[("FIREDOOR_JOBS_ROLE_LABELS", "[role]")], &[]).unwrap_err();
+    assert!(error.contains("FIREDOOR_JOBS_ROLE_LABELS") && error.contains("app,role"), "{error}");
+    let environment =
+        [("FIREDOOR_AGENT_SOURCES", "[\"hubble\"]"), ("FIREDOOR_AGENT_NODE", "[\"a=/n\", \"b\"]")];
+    let agent = layered("", &environment, &[]).unwrap().config.agent;
+    assert_eq!((agent.sources.len(), agent.nodes.len()), (1, 2));
+}
+
+#[test]
+fn addresses_are_checked_where_they_are_written() {
+    let flag = |key: &str, value: &str| layered("", &[], &[(key, value)]).map(|effective| effective.config);
+    let bad = "somewhere".parse::<crate::source::hubble::Written>().unwrap_err();
+    assert!(flag("hubble.address", "somewhere").unwrap_err().contains(&bad.to_string()));
+    assert!(flag("hubble.address", "tls://relay:443").is_ok());
+    assert_eq!(flag("agent.listen", "localhost:9745").unwrap().agent.listen.to_string(), "127.0.0.1:9745");
+    for address in ["node-a:9745", ":9745", "localhost", "localhost:x", "127.0.0.1"] {
+        assert!(flag("agent.listen", address).unwrap_err().contains("127.0.0.1:9745"), "{address}");
+    }
+}
+
+#[test]
+fn a_file_is_a_regular_file_of_bounded_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let read = |path: &std::path::Path| Config::read(path).unwrap_err().to_string();
+    assert!(read(directory.path()).contains("no regular file"));
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(read(&pipe).contains("no regular file"));
+    let long = directory.path().join("long.toml");
+    std::fs::write(&long, " ".repeat((1 << 20) + 1)).unwrap();
+    assert!(read(&long).contains("larger than"));
+}
+
+#[test]
+fn a_provider_that_the_table_lacks_is_told() {
+    let shown = |provider: &str| {
+        let mut text = Vec::new();
+        layered(&format!("[prices.{provider}]\nzoneUsdPerGb = 1\n"), &[], &[])
+            .unwrap()
+            .write(&mut text)
+            .unwrap();
+        String::from_utf8(text).unwrap()
+    };
+    assert!(shown("awss").contains("[prices.awss]\n# not in the built-in table"), "{}", shown("awss"));
+    assert!(shown("awss").contains("did you mean aws?") && shown("AWS").contains("did you mean aws?"));
+    assert!(shown("metal").contains("metal://\n") && !shown("aws").contains("built-in table"));
 }
 
 #[test]

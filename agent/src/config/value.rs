@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
 /// A value.
 #[derive(Clone, PartialEq, Debug)]
@@ -87,20 +87,35 @@ impl Value {
         }
     }
 
-    /// Several texts; from outside of TOML they stand between commas.
+    /// Several texts; from outside of TOML they stand between commas, or as TOML writes a list.
     pub(super) fn texts(&self) -> Result<Vec<String>, String> {
         match self {
             Self::Texts(texts) => Ok(texts.clone()),
             Self::Text(text) => Ok(vec![text.clone()]),
-            Self::Untyped(text) => Ok(text
-                .split(',')
-                .map(str::trim)
-                .filter(|part| !part.is_empty())
-                .map(str::to_owned)
-                .collect()),
+            Self::Untyped(text) => listed(text.trim()),
             _ => Err("must be a list of texts".to_owned()),
         }
     }
+}
+
+fn listed(text: &str) -> Result<Vec<String>, String> {
+    let neither = || "must be a list, as app,role or as [\"app\", \"role\"]".to_owned();
+    if text.starts_with('[') {
+        let document = format!("list = {text}");
+        let table = DeTable::parse(&document).map_err(|_| neither())?;
+        let mut entries = table.get_ref().iter();
+        return match (entries.next(), entries.next()) {
+            (Some((_, value)), None) => Value::of_toml(value.get_ref()).and_then(|value| value.texts()),
+            _ => Err(neither()),
+        };
+    }
+    let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    // Half a list of TOML's, or a quoted text: taken as they are they would be names that nothing has.
+    let marks = ['[', ']', '"', '\''];
+    if parts.iter().any(|part| part.starts_with(marks) || part.ends_with(marks)) {
+        return Err(neither());
+    }
+    Ok(parts.into_iter().map(str::to_owned).collect())
 }
 
 /// As TOML writes it.

@@ -11,12 +11,14 @@ use firedoor_core::report::{
 };
 use firedoor_core::time::Timestamp;
 
-use crate::harmless::harmless as plain;
+use crate::harmless::harmless;
 
 /// Rows of a table before the rest is summed up.
 const ROWS: usize = 12;
 /// Healthy jobs that are listed one by one.
 const LISTED: usize = 50;
+/// Nodes that are named before the rest is counted.
+const NAMED: usize = 5;
 
 struct Paint(bool);
 
@@ -73,12 +75,16 @@ pub fn write(report: &Report, coloured: bool, mut to: impl Write) -> io::Result<
 }
 
 fn headline(report: &Report, paint: &Paint, to: &mut impl Write) -> io::Result<()> {
-    let window = match (report.window.start, report.window.end) {
+    let mut window = match (report.window.start, report.window.end) {
         (Some(start), Some(end)) => {
             format!("{} to {} ({})", second(start), second(end), duration(end.since(start).as_secs()))
         }
         _ => "nothing was seen".to_owned(),
     };
+    // Where nothing happens the last event may be long ago, and the report is none the older for it.
+    if let Some(now) = report.window.as_of {
+        window = format!("{window}, as of {}", second(now));
+    }
     let mut counts: BTreeMap<JobVerdict, usize> = BTreeMap::new();
     for job in &report.jobs {
         *counts.entry(job.verdict).or_default() += 1;
@@ -307,9 +313,7 @@ fn write_coverage(coverage: &Coverage, paint: &Paint, to: &mut impl Write) -> io
     let capabilities = coverage.capabilities;
     let sees =
         [can("drops", capabilities.drops), can("bytes", capabilities.bytes), can("rtt", capabilities.rtt)];
-    let sources =
-        if coverage.sources.is_empty() { "no source".to_owned() } else { coverage.sources.join(" and ") };
-    writeln!(to, "\n{} {sources} (sees {})", paint.dim("source  "), sees.join(", "))?;
+    writeln!(to, "\n{} {} (sees {})", paint.dim("source  "), sources(coverage), sees.join(", "))?;
     let mut parts =
         vec![format!("{} of jobs", coverage.attributed), format!("{} of others", coverage.not_a_job)];
     let extra = [
@@ -319,24 +323,85 @@ fn write_coverage(coverage: &Coverage, paint: &Paint, to: &mut impl Write) -> io
         (coverage.late, "too late"),
     ];
     parts.extend(extra.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
-    let lost = match coverage.lost {
-        0 => String::new(),
-        lost => format!("; {lost} events lost"),
+    let complete = match coverage.complete {
+        true => String::new(),
+        false => format!("; not complete: {}", plain(&missing(coverage).join(", "))),
     };
-    let complete = if coverage.complete { "" } else { "; not complete" };
     let kind =
         if coverage.sources == ["hubble"] || coverage.sources.is_empty() { "flow event" } else { "event" };
     let events = plural(coverage.received, kind);
-    writeln!(to, "{} {events}: {}{lost}{complete}", paint.dim("coverage"), parts.join(", "))
+    writeln!(to, "{} {events}: {}{complete}", paint.dim("coverage"), parts.join(", "))
+}
+
+/// The sources that told something, and those that should have.
+fn sources(coverage: &Coverage) -> String {
+    let state = |source: &str| coverage.watched.iter().find(|watched| watched.source == source);
+    let silent = coverage.watched.iter().map(|watched| watched.source);
+    let silent = silent.filter(|source| !coverage.sources.contains(source));
+    let named = coverage.sources.iter().copied().chain(silent).map(|source| match state(source) {
+        Some(state) if state.up => format!("{source}, up since {}", second(state.since)),
+        Some(state) => format!("{source}, down since {}", second(state.since)),
+        None => source.to_owned(),
+    });
+    let named: Vec<String> = named.collect();
+    if named.is_empty() { "no source".to_owned() } else { named.join(" and ") }
+}
+
+/// What is known to be missing.
+fn missing(coverage: &Coverage) -> Vec<String> {
+    let counts = [
+        (coverage.lost, "lost"),
+        (coverage.late, "too late"),
+        (coverage.overflow, "of pairs beyond diagnosis.maxPairs"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let mut missing: Vec<String> =
+        counts.map(|(count, what)| format!("{} {what}", plural(*count, "event"))).collect();
+    let down = coverage.watched.iter().filter(|watched| !watched.up);
+    missing.extend(down.map(|watched| format!("{} is down", watched.source)));
+    let blind = &coverage.blind_nodes;
+    if !blind.is_empty() {
+        let more = blind.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let names = blind[..blind.len().min(NAMED)].join(" ");
+        missing.push(format!("nodes that the relay does not reach: {names}{more}"));
+    }
+    missing
 }
 
 fn plural(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
+/// What is safe to print, with times to the second.
+fn plain(text: &str) -> String {
+    let text = harmless(text);
+    let mut told = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once('.') {
+        told.push_str(before);
+        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        if !(after[digits..].starts_with('Z') && ends_in_time(before)) {
+            told.push('.');
+            rest = after;
+            continue;
+        }
+        rest = &after[digits..];
+    }
+    told + rest
+}
+
+/// Whether it ends in a time of RFC 3339, such as `2026-11-05T09:00:00`.
+fn ends_in_time(text: &str) -> bool {
+    const FORM: &[u8] = b"0000-00-00T00:00:00";
+    let Some(end) = text.len().checked_sub(FORM.len()).map(|at| &text.as_bytes()[at..]) else {
+        return false;
+    };
+    end.iter().zip(FORM).all(|(is, form)| if *form == b'0' { is.is_ascii_digit() } else { is == form })
+}
+
 fn second(at: Timestamp) -> String {
-    let text = at.to_string();
-    text.split_once('.').map_or(text.clone(), |(whole, _)| format!("{whole}Z"))
+    plain(&at.to_string())
 }
 
 fn duration(seconds: u64) -> String {
@@ -344,5 +409,65 @@ fn duration(seconds: u64) -> String {
         (0, 0, s) => format!("{s} s"),
         (0, m, s) => format!("{m} min {s} s"),
         (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use firedoor_core::inventory::Inventory;
+    use firedoor_core::membership::Grouping;
+    use firedoor_core::observation::{Loss, Observation, SourceKind};
+    use firedoor_core::pipeline::Pipeline;
+    use firedoor_core::settings::Settings;
+
+    use super::*;
+
+    #[test]
+    fn an_idle_agent_says_when_and_what_it_watches() {
+        let at = |second: u64| Timestamp::from_nanos((1_793_869_200 + second) * 1_000_000_000 + 123_456_789);
+        let settings = Settings { horizon: Some(Duration::from_secs(600)), ..Settings::default() };
+        let mut live = Pipeline::new(Inventory::new(Vec::new(), &Grouping::default()), settings);
+        live.source_state(SourceKind::Ebpf, true, at(0));
+        live.source_state(SourceKind::Hubble, false, at(5));
+        let page = |live: &mut Pipeline, now: u64| {
+            live.pass(at(now));
+            let mut page = Vec::new();
+            write(&live.look(), false, &mut page).unwrap();
+            String::from_utf8(page).unwrap()
+        };
+        let idle = page(&mut live, 60);
+        let (at_loss, observer) = (Some(at(61)), Some("n1"));
+        let loss = Loss { at: at_loss, observer, source: SourceKind::Ebpf, cause: "ring", count: 7 };
+        live.observe(Observation::Lost(loss));
+        live.observe(Observation::Blind { at: at(61), nodes: vec!["n2"] });
+        let lossy = page(&mut live, 120);
+        for (page, line) in [
+            (&idle, "no job of two pods or more  nothing was seen, as of 2026-11-05T09:01:00Z\n"),
+            (
+                &idle,
+                "source   hubble, down since 2026-11-05T09:00:05Z and ebpf, up since 2026-11-05T09:00:00Z (sees",
+            ),
+            (&idle, "not complete: hubble is down\n"),
+            (&lossy, "2026-11-05T09:01:01Z (0 s), as of 2026-11-05T09:02:00Z\n"),
+            (
+                &lossy,
+                "not complete: 7 events lost, hubble is down, nodes that the relay does not reach: n2\n",
+            ),
+        ] {
+            assert!(page.contains(line), "{line}\n{page}");
+        }
+    }
+
+    #[test]
+    fn times_are_told_to_the_second() {
+        for (text, told) in [
+            ("at 2026-11-08T10:00:20.001Z, 1.5 Z", "at 2026-11-08T10:00:20Z, 1.5 Z"),
+            ("2026-11-08T10:00:20Z 10.0.0.1 x.5Z .", "2026-11-08T10:00:20Z 10.0.0.1 x.5Z ."),
+            ("\u{e9}2026-11-08T10:00:20.123456789Z..7Z", "\u{e9}2026-11-08T10:00:20Z..7Z"),
+        ] {
+            assert_eq!(plain(text), told);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The Helm chart. Enters: the chart and the values for platforms; leaves: whether both majors of Helm render the same
 //! from it, whether Kubernetes would take every document, and whether they are as confined as they should be.
 
+mod agreement;
 mod manifest;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use super::tools::{HELM, KUBERNETES_VALIDATE, NODE_MODULES};
 use crate::command::{command, succeed, target, typed};
 
 const CHART: &str = "deploy/helm/firedoor";
+const SCHEMA: &str = "deploy/helm/firedoor/values.schema.json";
+const RIGHTS: &str = "docs/kubernetes.md";
 const EXAMPLES: &str = "deploy/examples";
 /// The group whose schemas Kubernetes does not have itself.
 const OPERATOR: &str = "monitoring.coreos.com/";
@@ -23,13 +26,16 @@ const RELEASE: &str = "example";
 const KUBERNETES: [&str; 2] = ["1.25", "1.37"];
 
 /// What the chart must refuse, and the word that tells why.
-const REFUSED: [(&str, &str); 12] = [
+const REFUSED: [(&str, &str); 15] = [
     ("surces.ebpf.enabled=true", "surces"),
     ("sources.ebpf.enabld=true", "enabld"),
     ("sources.ebpf.enabled=yes", "boolean"),
     ("sources.hubble.address=somewhere", "address"),
     ("config.diagnosys.quietSeconds=5", "diagnosys"),
     ("config.diagnosis.quiet-seconds=5", "quiet-seconds"),
+    ("config.diagnosis.quietSecond=5", "quietSecond"),
+    ("config.diagnosis.quietSeconds=soon", "integer"),
+    ("config.prices.aws.zoneUsdPerGB=5", "zoneUsdPerGB"),
     ("image.digest=sha256:1", "digest"),
     ("listen.port=0", "port"),
     (
@@ -61,6 +67,10 @@ pub(super) fn run(root: &Path) -> Result<()> {
     succeed(&mut command(root, "cargo", &["build", "--quiet", "--package", "firedoor"]))?;
     let agent = target(root)?.join("debug/firedoor");
     let (mut files, mut operated) = (Vec::new(), Vec::new());
+    let wrong = settings(root, &agent)?;
+    if !wrong.is_empty() {
+        bail!("{SCHEMA}:\n  {}", wrong.join("\n  "));
+    }
     let cases = cases(root)?;
     for case in &cases {
         let renderings = HELM.iter().map(|(major, helm)| {
@@ -73,7 +83,12 @@ pub(super) fn run(root: &Path) -> Result<()> {
         if rest.iter().any(|other| other != first) {
             bail!("{}: Helm's majors do not render the same", case.name);
         }
-        let wrong = manifest::wrong(first, &rules);
+        let mut wrong = manifest::wrong(first, &rules);
+        if case.name == "default" {
+            let role = first.iter().find(|document| document["kind"] == "ClusterRole");
+            let told = std::fs::read_to_string(root.join(RIGHTS))?;
+            wrong.extend(agreement::rights(role.context("there is no ClusterRole")?, &told));
+        }
         if !wrong.is_empty() {
             bail!("{}:\n  {}", case.name, wrong.join("\n  "));
         }
@@ -90,6 +105,15 @@ pub(super) fn run(root: &Path) -> Result<()> {
     refusals(root, &chart)?;
     println!("chart: {} renderings by Helm {}", cases.len(), HELM.map(|(major, _)| major).join(" and "));
     Ok(())
+}
+
+/// The values' schema knows the agent's settings, and no others.
+fn settings(root: &Path, agent: &Path) -> Result<Vec<String>> {
+    let schema = serde_json::from_str(&std::fs::read_to_string(root.join(SCHEMA))?)?;
+    // In an environment of its own: a setting of whoever runs this would have a value.
+    let output = Command::new(agent).args(["config", "--format", "json"]).env_clear().output()?;
+    let listed = serde_json::from_slice(&output.stdout).context("`firedoor config` prints no JSON")?;
+    Ok(agreement::settings(&schema, &listed))
 }
 
 /// The default, every platform's values, and what none of them switches on.
@@ -292,7 +316,8 @@ mod tests {
             accepted(&agent, &manifest::documents(&unknown).unwrap(), &settings).unwrap_err();
             let mut misspelt = case.clone();
             misspelt.set.push("config.diagnosis.quietSecond=5".to_owned());
-            let misspelt = render(&root, program, &chart, &misspelt).unwrap();
+            render(&root, program, &chart, &misspelt).unwrap_err();
+            let misspelt = renders("--listen=", "--config=/none --listen=").unwrap();
             accepted(&agent, &manifest::documents(&misspelt).unwrap(), &settings).unwrap_err();
             std::fs::write(&template, &sound).unwrap();
         }

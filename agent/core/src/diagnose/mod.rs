@@ -26,7 +26,7 @@ use crate::pipeline::SourceState;
 use crate::policy::PolicySet;
 use crate::report::{
     Coverage, FindingReport, FindingState, GpuReport, GpuState, JobReport, JobVerdict, MemberReport, Report,
-    ReportWindow, Severity, Symptom,
+    ReportWindow, Severity, SourceReport, Symptom,
 };
 use crate::settings::Settings;
 use crate::time::Timestamp;
@@ -105,7 +105,11 @@ pub(crate) fn report_of(evidence: &Evidence<'_>, mut jobs: Vec<JobReport>) -> Re
     let span = evidence.history.span;
     Report {
         version: 1,
-        window: ReportWindow { start: span.map(|s| s.first), end: span.map(|s| s.last) },
+        window: ReportWindow {
+            start: span.map(|s| s.first),
+            end: span.map(|s| s.last),
+            as_of: evidence.passed,
+        },
         coverage: coverage(evidence),
         jobs,
         suggestions: Vec::new(),
@@ -135,7 +139,13 @@ fn coverage(evidence: &Evidence<'_>) -> Coverage {
         ambiguous: totals.ambiguous,
         far_future: totals.far_future,
         blind_nodes: evidence.blind.to_vec(),
+        overflow: totals.overflow,
+        watched: evidence.sources.iter().map(|(source, state)| watched(*source, *state)).collect(),
     }
+}
+
+fn watched(source: SourceKind, state: SourceState) -> SourceReport {
+    SourceReport { source: source.as_str(), up: state.up, since: state.since }
 }
 
 /// Judges a job.

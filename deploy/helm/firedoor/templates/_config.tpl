@@ -13,9 +13,9 @@
 {{- if .cluster }}{{ $_ := set $hubble "cluster" .cluster }}{{ end -}}
 {{- if .serverName }}{{ $_ := set $hubble "serverName" .serverName }}{{ end -}}
 {{- if .tls.secretName -}}
-{{- if .tls.caKey }}{{ $_ := set $hubble "tlsCa" (printf "/etc/firedoor/tls/%s" .tls.caKey) }}{{ end -}}
-{{- if .tls.certKey }}{{ $_ := set $hubble "tlsCert" (printf "/etc/firedoor/tls/%s" .tls.certKey) }}{{ end -}}
-{{- if .tls.keyKey }}{{ $_ := set $hubble "tlsKey" (printf "/etc/firedoor/tls/%s" .tls.keyKey) }}{{ end -}}
+{{- if .tls.caKey }}{{ $_ := set $hubble "tlsCa" (printf "/etc/firedoor-tls/%s" .tls.caKey) }}{{ end -}}
+{{- if .tls.certKey }}{{ $_ := set $hubble "tlsCert" (printf "/etc/firedoor-tls/%s" .tls.certKey) }}{{ end -}}
+{{- if .tls.keyKey }}{{ $_ := set $hubble "tlsKey" (printf "/etc/firedoor-tls/%s" .tls.keyKey) }}{{ end -}}
 {{- end -}}
 {{- $_ := set $settings "hubble" $hubble -}}
 {{- end -}}
