@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::process::Agent;
-use crate::world::Stage;
+use crate::world::{NODE, Stage};
 use crate::{block, is_blocked};
 
 /// As dcgm-exporter answers: both workers' GPUs idle, one GPU without a pod, one line that is none.
@@ -18,15 +19,14 @@ DCGM_FI_DEV_GPU_UTIL{gpu="2",UUID="GPU-2",device="nvidia2",modelName="NVIDIA H20
 "#;
 
 struct Exporter {
-    url: String,
+    port: u16,
     answer: Arc<Mutex<String>>,
 }
 
 impl Exporter {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/metrics", listener.local_addr().unwrap());
-        let exporter = Self { url, answer: Arc::default() };
+        let exporter = Self { port: listener.local_addr().unwrap().port(), answer: Arc::default() };
         exporter.answer("200 OK", EXPOSITION);
         let answer = Arc::clone(&exporter.answer);
         tokio::spawn(async move {
@@ -41,6 +41,16 @@ impl Exporter {
         exporter
     }
 
+    /// Its pod, as NVIDIA's GPU operator makes it.
+    fn pod(&self) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "nvidia-dcgm-exporter-x", "namespace": "gpu-operator", "uid": "uid-exporter",
+                "labels": {"app": "nvidia-dcgm-exporter"}},
+            "spec": {"nodeName": NODE, "containers": [{"name": "nvidia-dcgm-exporter",
+                "ports": [{"name": "metrics", "containerPort": self.port}]}]},
+            "status": {"phase": "Running", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}})
+    }
+
     fn answer(&self, status: &str, body: &str) {
         let length = body.len();
         let head =
@@ -52,7 +62,7 @@ impl Exporter {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_gpus_do_supports_a_finding() {
     let (stage, exporter) = (Stage::new().await, Exporter::start().await);
-    let setting = format!("gpu.exporter={}", exporter.url);
+    let setting = format!("gpu.exporter=http://127.0.0.1:{}/metrics", exporter.port);
     let agent = Agent::start(&stage, &["--set", &setting, "--set", "gpu.scrapeSeconds=1"]);
     agent.ready().await;
     block(&stage);
@@ -64,7 +74,7 @@ async fn what_gpus_do_supports_a_finding() {
     let evidence = report["jobs"][0]["findings"][0]["evidence"].to_string();
     assert!(evidence.contains("2 of 2 measured GPUs are idle"), "{evidence}");
     let metrics = agent.metrics().await;
-    assert!(metrics.contains(r#"state="idle"} "#), "{metrics}");
+    assert!(metrics.contains(r#"state="idle"} 16"#), "this node's: {metrics}");
 
     exporter.answer("503 Service Unavailable", "not now");
     let told =
@@ -76,4 +86,19 @@ async fn what_gpus_do_supports_a_finding() {
     let told = agent.until_readiness("the exporter to be back", |told| told["gpus"]["up"] == true).await;
     let notes = told["gpus"]["notes"].to_string();
     assert!(notes.contains("no Prometheus sample") && notes.contains("DCGM_EXPORTER_KUBERNETES"), "{notes}");
+}
+
+/// Nobody has to name it: its pod is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exporter_is_found_among_the_nodes_pods() {
+    let (stage, exporter) = (Stage::new().await, Exporter::start().await);
+    let agent = Agent::start(&stage, &["--set", "gpu.scrapeSeconds=1"]);
+    agent.ready().await;
+    agent.until_readiness("no exporter to be told of", |told| told["gpus"].is_null()).await;
+    stage.kube.put(exporter.pod());
+    agent.until_readiness("the exporter to be found", |told| told["gpus"]["devices"] == 2).await;
+    block(&stage);
+    agent.until("idle GPUs", |report| report["jobs"][0]["gpu"]["state"] == "idle").await;
+    assert!(stage.kube.delete("pods", "gpu-operator", "nvidia-dcgm-exporter-x"));
+    agent.until_readiness("the exporter to be gone", |told| told["gpus"].is_null()).await;
 }

@@ -39,6 +39,8 @@ pub(super) struct Shown {
     pub(super) inventory: InventoryShown,
     /// The GPU exporter, where there is one.
     pub(super) gpus: Option<GpusShown>,
+    /// The nodes that are watched.
+    pub(super) nodes: BTreeSet<String>,
 }
 
 /// A source, as it is.
@@ -140,6 +142,7 @@ impl Shown {
         sources: impl Iterator<Item = &'a SourceShown>,
         inventory: InventoryShown,
         gpus: Option<GpusShown>,
+        nodes: BTreeSet<String>,
     ) -> Self {
         let accounts = pipeline.accounts();
         let with_account =
@@ -152,6 +155,7 @@ impl Shown {
             sources: sources.map(with_account).collect(),
             inventory,
             gpus,
+            nodes,
         }
     }
 

@@ -1,29 +1,35 @@
-//! What the node's GPUs do, as its exporter tells. Enters: expositions; leaves: readings for the pipeline, and how the
-//! exporter is. Readings that nobody renews are forgotten: what a GPU did is not what it does.
+//! What the node's GPUs do, as its exporter tells. Enters: expositions, and the pods among which the exporter is found;
+//! leaves: readings for the pipeline, and how the exporter is. Readings that nobody renews are forgotten: what a GPU did
+//! is not what it does.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use firedoor_core::facts::{Phase, Pod};
 use firedoor_core::gpu::Readings;
+use firedoor_core::inventory::Inventory;
 use firedoor_core::time::Timestamp;
 use serde::Serialize;
 use tokio::sync::watch;
 
 use super::board::rfc3339;
 use crate::capture::{Problems, gpu};
-use crate::source::gpu::{Answer, ExporterUrl};
+use crate::config::GpuConfig;
+use crate::source::gpu::{ExporterUrl, Scrape};
 
 /// A reading that is older than so many times the pause between two of them is forgotten ...
 const KEPT: u32 = 4;
 /// ... but not within this: dcgm-exporter samples every 30 s (`DCGM_EXPORTER_INTERVAL`).
 const KEPT_AT_LEAST: Duration = Duration::from_secs(60);
+/// Where dcgm-exporter listens (`DCGM_EXPORTER_LISTEN`).
+const PORT: u16 = 9400;
 
 /// The exporter, as it is.
 #[derive(Clone, Serialize)]
 pub(super) struct GpusShown {
     exporter: String,
-    pub(super) up: bool,
+    up: bool,
     /// Since when it answers, or does not.
     #[serde(serialize_with = "rfc3339")]
     since: Option<Timestamp>,
@@ -36,20 +42,45 @@ pub(super) struct GpusShown {
 
 /// What the exporter tells.
 pub(super) struct Gpus {
-    latest: watch::Receiver<Option<Arc<Answer>>>,
-    kept: Duration,
-    shown: GpusShown,
+    config: GpuConfig,
+    exporter: watch::Sender<Option<ExporterUrl>>,
+    latest: watch::Receiver<Option<Arc<Scrape>>>,
+    /// How the one that answered last is.
+    shown: Option<GpusShown>,
 }
 
 impl Gpus {
     pub(super) fn new(
-        exporter: &ExporterUrl,
-        every: Duration,
-        latest: watch::Receiver<Option<Arc<Answer>>>,
+        config: &GpuConfig,
+        exporter: watch::Sender<Option<ExporterUrl>>,
+        latest: watch::Receiver<Option<Arc<Scrape>>>,
     ) -> Self {
-        let (exporter, since, why) = (exporter.to_string(), None, None);
-        let shown = GpusShown { exporter, up: false, since, why, devices: 0, notes: Vec::new() };
-        Self { latest, kept: (every * KEPT).max(KEPT_AT_LEAST), shown }
+        Self { config: config.clone(), exporter, latest, shown: None }
+    }
+
+    /// Looks for the exporter among the pods of these nodes, where none is named.
+    pub(super) fn find(&mut self, inventory: &Inventory, nodes: &[&str]) {
+        if self.config.exporter.is_some() {
+            return;
+        }
+        // Pods that are gone are remembered for a while.
+        let lives = |pod: &Pod| pod.phase == Phase::Running && pod.lease.until.is_none();
+        let here = |pod: &&Pod| lives(pod) && pod.node.as_deref().is_some_and(|node| nodes.contains(&node));
+        let exporters = inventory.pods().iter().filter(here).filter(|pod| self.is_exporter(pod));
+        let found = exporters.min_by_key(|pod| (&pod.namespace, &pod.name)).and_then(address);
+        self.exporter.send_if_modified(|known| {
+            let differs = *known != found;
+            *known = found;
+            differs
+        });
+        if self.exporter.borrow().is_none() {
+            self.shown = None;
+        }
+    }
+
+    fn is_exporter(&self, pod: &Pod) -> bool {
+        let mut wanted = self.config.exporter_labels.iter().filter_map(|label| label.split_once('='));
+        wanted.any(|(key, value)| pod.labels.get(key).is_some_and(|given| given == value))
     }
 
     /// Takes the newest answer, if there is one since the last time.
@@ -57,44 +88,66 @@ impl Gpus {
         if !self.latest.has_changed().unwrap_or(false) {
             return;
         }
-        let Some(answer) = self.latest.borrow_and_update().clone() else { return };
-        let shown = &mut self.shown;
-        if shown.since.is_none() || shown.up != answer.is_ok() {
-            shown.since = Some(at);
+        let Some(scrape) = self.latest.borrow_and_update().clone() else { return };
+        if self.exporter.borrow().as_ref() != Some(&scrape.exporter) {
+            return;
         }
-        (shown.up, shown.why) = (answer.is_ok(), answer.as_ref().as_ref().err().cloned());
-        let Ok(exposition) = answer.as_ref() else { return };
-        let mut problems = Problems::default();
-        let text = String::from_utf8_lossy(exposition);
-        let found = gpu::parse(Path::new(&shown.exporter), &text, Some(at), readings, &mut problems);
-        shown.devices = found.devices;
-        shown.notes = problems.lines().collect();
-        if found.devices == 0 && found.nameless > 0 {
-            shown.notes.push(
-                "no sample names a pod: no GPU is in use here, or the exporter does not tell by whom \
-                 (dcgm-exporter: DCGM_EXPORTER_KUBERNETES=true)"
-                    .to_owned(),
-            );
+        let Scrape { exporter, answer } = &*scrape;
+        let exporter = exporter.to_string();
+        let before = self.shown.take().filter(|shown| shown.exporter == exporter);
+        let same = before.as_ref().filter(|shown| shown.up == answer.is_ok());
+        let mut shown = GpusShown {
+            up: answer.is_ok(),
+            since: same.and_then(|shown| shown.since).or(Some(at)),
+            why: answer.as_ref().err().cloned(),
+            devices: before.map_or(0, |shown| shown.devices),
+            notes: Vec::new(),
+            exporter,
+        };
+        if let Ok(exposition) = answer {
+            let (mut problems, text) = (Problems::default(), String::from_utf8_lossy(exposition));
+            let found = gpu::parse(Path::new(&shown.exporter), &text, Some(at), readings, &mut problems);
+            shown.devices = found.devices;
+            shown.notes = problems.lines().collect();
+            if found.devices == 0 && found.nameless > 0 {
+                shown.notes.push(
+                    "no sample names a pod: no GPU is in use here, or the exporter does not tell by whom \
+                     (dcgm-exporter: DCGM_EXPORTER_KUBERNETES=true)"
+                        .to_owned(),
+                );
+            }
         }
+        self.shown = Some(shown);
     }
 
     /// Forgets what nobody renewed.
     pub(super) fn age(&self, at: Timestamp, readings: &mut Readings) {
-        readings.forget_before(at.minus(self.kept), |_, _| true);
+        let kept = self.config.scrape_every.saturating_mul(KEPT).max(KEPT_AT_LEAST);
+        readings.forget_before(at.minus(kept), |_, _| true);
     }
 
-    pub(super) fn shown(&self) -> &GpusShown {
-        &self.shown
+    /// How it is; `None`: there is none, or it was not asked yet.
+    pub(super) fn shown(&self) -> Option<&GpusShown> {
+        self.shown.as_ref()
     }
+}
+
+/// Where such a pod answers: at the port that is called `metrics`, or its only one.
+fn address(pod: &Pod) -> Option<ExporterUrl> {
+    let named = pod.ports.iter().find(|port| port.name.as_deref() == Some("metrics"));
+    let port = match (named, pod.ports.as_slice()) {
+        (Some(port), _) | (None, [port]) => port.port,
+        _ => PORT,
+    };
+    Some(ExporterUrl::at(*pod.ips.first()?, port))
 }
 
 impl GpusShown {
     /// How it is, in lines of the log.
     pub(super) fn described(&self) -> Vec<String> {
-        let state = match (&self.why, self.up) {
-            (Some(why), _) => format!("what GPUs do is not known: {}: {why}", self.exporter),
-            (None, true) => format!("what GPUs do is known from {}", self.exporter),
-            (None, false) => return Vec::new(),
+        let state = match &self.why {
+            Some(why) => format!("what GPUs do is not known: {}: {why}", self.exporter),
+            None => format!("what GPUs do is known from {}", self.exporter),
         };
         std::iter::once(state).chain(self.notes.iter().cloned()).collect()
     }

@@ -14,6 +14,7 @@ use firedoor_core::pipeline::Pipeline;
 use firedoor_core::settings::Settings;
 
 use super::board::{Board, InventoryShown, Shown, SourceShown};
+use super::gpus::GpusShown;
 use super::kernel::KernelWatch;
 use super::log::Saying;
 use super::outside::{Asked, Network, Outside, Waiting};
@@ -285,16 +286,15 @@ impl Observer {
         let recorded = self.recording.as_ref().map_or(Ok(()), Recording::is_there);
         self.recorded(recorded);
         let at = now();
-        if let Some(gpus) = &self.outside.gpus {
-            gpus.age(at, self.pipeline.readings());
-        }
+        self.outside.gpus.age(at, self.pipeline.readings());
         self.pipeline.pass(at);
         let report = self.pipeline.look();
         self.transitions.tell(&report, &mut |line| log(line));
         self.ask_for_unknown();
-        let gpus = self.outside.gpus.as_ref().map(|gpus| gpus.shown().clone());
+        let gpus = self.outside.gpus.shown().cloned();
         let sources = self.kernel.iter().map(KernelWatch::shown).chain(&self.hubble);
-        self.board.show(Shown::of(&self.pipeline, report, sources, self.inventory.clone(), gpus));
+        let nodes = self.config.agent.nodes.iter().map(|node| node.name.clone()).collect();
+        self.board.show(Shown::of(&self.pipeline, report, sources, self.inventory.clone(), gpus, nodes));
         self.judging = self.judged.elapsed();
     }
 
@@ -324,9 +324,7 @@ impl Observer {
     /// Takes in what changed in the inventory.
     fn renew(&mut self) {
         let at = now();
-        if let Some(gpus) = &mut self.outside.gpus {
-            gpus.renew(at, self.pipeline.readings());
-        }
+        self.outside.gpus.renew(at, self.pipeline.readings());
         let Some(renewal) = self.outside.supply.changed(at) else { return };
         self.inventory = renewal.shown;
         if let Some(known) = renewal.known {
@@ -335,12 +333,16 @@ impl Observer {
             self.pipeline.known_in_part(partial);
         }
         let inventory = self.pipeline.inventory();
+        let nodes: Vec<&str> = self.config.agent.nodes.iter().map(|node| node.name.as_str()).collect();
         if self.inventory.ready {
-            let nodes = self.config.agent.nodes.iter().map(|node| node.name.as_str());
-            let unknown = nodes.filter(|name| !inventory.nodes().contains_key(*name));
+            let unknown = nodes.iter().filter(|name| !inventory.nodes().contains_key(**name));
             self.inventory.notes.extend(unknown.map(|name| format!(
                 "node {name} is not among the nodes that are known: is it named as `kubectl get nodes` names it?"
             )));
+        }
+        // The pods of a directory may be anybody's, and anywhere.
+        if self.config.agent.inventory.is_none() {
+            self.outside.gpus.find(inventory, &nodes);
         }
         if let Some(kernel) = &mut self.kernel {
             kernel.place(Placement::of(inventory, at));
@@ -366,7 +368,7 @@ impl Observer {
             let Some(shown) = shown else { continue };
             saying.news(&described_source(shown), at).into_iter().for_each(log);
         }
-        let gpus = self.outside.gpus.as_ref().map_or_else(Vec::new, |gpus| gpus.shown().described());
+        let gpus = self.outside.gpus.shown().map_or_else(Vec::new, GpusShown::described);
         self.said.gpus.news(&gpus, at).into_iter().for_each(log);
         let mut cluster = self.inventory.notes.clone();
         match (self.inventory.ready, self.inventory.stale_since) {
@@ -382,7 +384,9 @@ impl Observer {
         self.outside.supply.again();
         let config = match self.layers.read() {
             Ok(effective) => effective.config,
-            Err(why) => return log(&format!("the configuration stays as it was: {why}")),
+            Err(why) => {
+                return format!("the configuration stays as it was: {why}").lines().for_each(log);
+            }
         };
         let fixed = Config { settings: self.config.settings.clone(), ..config.clone() };
         let later = fixed.differing_keys(&self.config);

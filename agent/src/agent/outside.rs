@@ -62,8 +62,8 @@ pub(super) struct Outside {
     pub(super) lookups: mpsc::Sender<Lookup>,
     /// What tells of the cluster.
     pub(super) supply: Supply,
-    /// What tells of GPUs, where something does.
-    pub(super) gpus: Option<Gpus>,
+    /// What tells of GPUs.
+    pub(super) gpus: Gpus,
     /// Where HTTP is served.
     pub(super) address: SocketAddr,
     /// Dropped: the thread ends, and what it does before.
@@ -117,7 +117,7 @@ fn begin(
     config: &Config,
     board: &Arc<Board>,
     ends: Ends,
-) -> Result<(SocketAddr, Supply, Option<Gpus>), AgentError> {
+) -> Result<(SocketAddr, Supply, Gpus), AgentError> {
     let Network { runtime, hangup } = network;
     let inside = runtime.enter();
     let listen = config.agent.listen;
@@ -143,13 +143,11 @@ fn begin(
         }
     };
     // Last: until then SIGTERM ends the process as if it had no handler.
-    let gpus = config.gpu.exporter.as_ref().map(|exporter| {
-        let (to, latest) = watch::channel(None);
-        let every = config.gpu.scrape_every;
-        let follow = gpu::follow(exporter.clone(), every, to, ended(ends.stop.clone()));
-        parts.add("asks for the GPUs", runtime.spawn(follow));
-        Gpus::new(exporter, every, latest)
-    });
+    let (exporter, exporters) = watch::channel(config.gpu.exporter.clone());
+    let (to, latest) = watch::channel(None);
+    let asking = gpu::follow(exporters, config.gpu.scrape_every, to, ended(ends.stop.clone()));
+    parts.add("asks for the GPUs", runtime.spawn(asking));
+    let gpus = Gpus::new(&config.gpu, exporter, latest);
     let heed = |kind| signal(kind).map_err(AgentError::Threads);
     let (terminate, interrupt) = (heed(SignalKind::terminate())?, heed(SignalKind::interrupt())?);
     let heeding = signals(terminate, interrupt, hangup, ends.asks.clone());

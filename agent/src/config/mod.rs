@@ -198,15 +198,23 @@ impl Default for KubernetesConfig {
 /// Who tells what GPUs do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GpuConfig {
-    /// The node's exporter; `None`: nobody.
+    /// The node's exporter; `None`: it is looked for among the node's pods.
     pub exporter: Option<ExporterUrl>,
+    /// What it is known by then: `key=value`, any of these.
+    pub exporter_labels: Vec<String>,
     /// How often it is asked.
     pub scrape_every: Duration,
 }
 
 impl Default for GpuConfig {
     fn default() -> Self {
-        Self { exporter: None, scrape_every: Duration::from_secs(15) }
+        // NVIDIA's GPU operator, and the chart of dcgm-exporter itself.
+        let labels = ["app=nvidia-dcgm-exporter", "app.kubernetes.io/name=dcgm-exporter"];
+        Self {
+            exporter: None,
+            exporter_labels: labels.map(str::to_owned).to_vec(),
+            scrape_every: Duration::from_secs(15),
+        }
     }
 }
 

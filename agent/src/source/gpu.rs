@@ -1,8 +1,9 @@
-//! The node's GPU exporter: asks it for its exposition, again and again. Enters: its address; leaves: what it answered, or
-//! why it did not. Must not know what the answers say.
+//! The node's GPU exporter: asks it for its exposition, again and again. Enters: its address, which may change; leaves:
+//! what it answered, or why it did not. Must not know what the answers say.
 
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// An exposition of a node's GPUs has some hundred kilobytes at most.
 const MOST: usize = 16 << 20;
+const METRICS: &str = "/metrics";
 
 /// Where an exporter answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,12 +43,18 @@ impl FromStr for ExporterUrl {
         let host = url.host().filter(|_| url.scheme_str() == Some("http")).ok_or(BadExporterUrl)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let path = url.path_and_query().map(ToString::to_string).filter(|path| path != "/");
-        let path = path.unwrap_or_else(|| "/metrics".to_owned());
+        let path = path.unwrap_or_else(|| METRICS.to_owned());
         Ok(Self { host, port: url.port_u16().unwrap_or(80), path })
     }
 }
 
 impl ExporterUrl {
+    /// The exporter at this address.
+    #[must_use]
+    pub fn at(address: IpAddr, port: u16) -> Self {
+        Self { host: address.to_string(), port, path: METRICS.to_owned() }
+    }
+
     fn authority(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -59,25 +67,39 @@ impl fmt::Display for ExporterUrl {
     }
 }
 
-/// What came of asking once: the exposition, or why there is none.
-pub type Answer = Result<Bytes, String>;
+/// What came of asking once.
+pub struct Scrape {
+    /// Who was asked.
+    pub exporter: ExporterUrl,
+    /// The exposition, or why there is none.
+    pub answer: Result<Bytes, String>,
+}
 
-/// Asks `every` so often, until `stop` resolves or nobody wants to know.
+/// Asks the exporter of the moment, if there is one, `every` so often, until `stop` resolves or nobody wants to know.
 pub async fn follow(
-    exporter: ExporterUrl,
+    mut exporters: watch::Receiver<Option<ExporterUrl>>,
     every: Duration,
-    to: watch::Sender<Option<Arc<Answer>>>,
+    to: watch::Sender<Option<Arc<Scrape>>>,
     stop: impl Future<Output = ()>,
 ) {
+    // No pause at all would be none of a timer's.
+    let every = every.max(Duration::from_secs(1));
     let asking = async {
-        // No pause at all would be none of a timer's.
-        let mut due = tokio::time::interval(every.max(Duration::from_secs(1)));
-        due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            due.tick().await;
+            let exporter = exporters.borrow_and_update().clone();
+            let Some(exporter) = exporter else {
+                match exporters.changed().await {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                }
+            };
             let answer = tokio::time::timeout(PATIENCE, ask(&exporter)).await;
             let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
-            if to.send(Some(Arc::new(answer))).is_err() {
+            if to.send(Some(Arc::new(Scrape { exporter, answer }))).is_err() {
+                return;
+            }
+            // Another one is asked at once.
+            if tokio::time::timeout(every, exporters.changed()).await.is_ok_and(|changed| changed.is_err()) {
                 return;
             }
         }
@@ -88,7 +110,7 @@ pub async fn follow(
     }
 }
 
-async fn ask(exporter: &ExporterUrl) -> Answer {
+async fn ask(exporter: &ExporterUrl) -> Result<Bytes, String> {
     let stream = TcpStream::connect((exporter.host.as_str(), exporter.port)).await;
     let stream = stream.map_err(|why| format!("cannot connect: {why}"))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))

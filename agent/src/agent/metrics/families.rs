@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use firedoor_core::ledger::RttSketch;
 use firedoor_core::observation::{Capabilities, Direction};
-use firedoor_core::report::{FindingState, GpuState, JobReport, Symptom};
+use firedoor_core::report::{FindingState, GpuState, JobReport, MemberReport, Symptom};
 use firedoor_core::tally::ZonePair;
 use firedoor_core::time::Timestamp;
 
@@ -30,7 +30,7 @@ pub(super) fn of(shown: &Shown) -> Vec<Family> {
                 .any(|id| key == (&id.namespace, id.kind.as_str(), &id.name, id.uid.as_deref()))
         };
         let jobs: Vec<&JobReport> = report.jobs.iter().filter(told).collect();
-        families.extend(of_reports(&jobs, report.coverage.capabilities));
+        families.extend(of_reports(&jobs, report.coverage.capabilities, &shown.nodes));
     }
     families.extend(of_tallies(shown));
     families.extend(of_agent(shown));
@@ -51,7 +51,7 @@ fn gauges(name: &'static str, help: &'static str, series: Vec<(Labels, f64)>) ->
 }
 
 /// What the report says of each job.
-fn of_reports(jobs: &[&JobReport], sees: Capabilities) -> Vec<Family> {
+fn of_reports(jobs: &[&JobReport], sees: Capabilities, nodes: &BTreeSet<String>) -> Vec<Family> {
     let labels = |job: &JobReport| job_labels(&job.namespace, &job.name, &job.kind);
     let each = |of: &dyn Fn(&JobReport) -> Vec<(Labels, f64)>| jobs.iter().flat_map(|job| of(job)).collect();
     vec![
@@ -93,9 +93,9 @@ fn of_reports(jobs: &[&JobReport], sees: Capabilities) -> Vec<Family> {
         ),
         gauges(
             "firedoor_job_gpus",
-            "Accelerators of a job by what they do. Views of several agents: take the maximum.",
+            "Accelerators of a job on the agent's node, by what they do. Agents' values add up.",
             each(&|job| {
-                gpus(job)
+                gpus(job, nodes)
                     .into_iter()
                     .map(|(state, count)| (with(labels(job), [("state", state)]), f64::from(count)))
                     .collect()
@@ -165,9 +165,11 @@ fn blocking(job: &JobReport) -> BTreeSet<Labels> {
         .collect()
 }
 
-fn gpus(job: &JobReport) -> BTreeMap<&'static str, u32> {
+/// What the job's accelerators on these nodes do.
+fn gpus(job: &JobReport, nodes: &BTreeSet<String>) -> BTreeMap<&'static str, u32> {
     let mut states = BTreeMap::new();
-    for member in job.members.iter().filter(|member| member.gpus > 0) {
+    let here = |member: &&MemberReport| member.node.as_ref().is_some_and(|node| nodes.contains(node));
+    for member in job.members.iter().filter(|member| member.gpus > 0).filter(here) {
         let state = match member.gpu_state {
             GpuState::Idle => "idle",
             GpuState::Spinning => "spinning",

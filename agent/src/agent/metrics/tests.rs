@@ -1,5 +1,6 @@
 //! The text of the metrics, and how many series a job has.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,7 +138,8 @@ fn metrics_of_a_job(pods: usize, peers: usize) -> String {
     let report = pipeline.look();
     let hubble = SourceShown { up: true, ..SourceShown::new(SourceKind::Hubble) };
     let inventory = InventoryShown { ready: true, ..InventoryShown::default() };
-    let shown = Arc::new(Shown::of(&pipeline, report, std::iter::once(&hubble), inventory, None));
+    let nodes = BTreeSet::from(["node-0".to_owned()]);
+    let shown = Arc::new(Shown::of(&pipeline, report, std::iter::once(&hubble), inventory, None, nodes));
     let mut text = Vec::new();
     super::write(&shown, Form::OpenMetrics, &mut text).unwrap();
     String::from_utf8(text).unwrap()
