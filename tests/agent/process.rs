@@ -113,6 +113,12 @@ impl Agent {
         self.until("a report", |_| true).await
     }
 
+    /// The report for people.
+    pub(crate) async fn text_report(&self) -> String {
+        let found = |status, body: &str| (status == 200).then(|| body.to_owned());
+        self.until_page("a report", "/api/v1/report?format=text", found).await
+    }
+
     pub(crate) async fn windows(&self) -> Value {
         self.until_page("windows", "/api/v1/windows", |status, body| {
             serde_json::from_str(body).ok().filter(|_| status == 200)

@@ -101,3 +101,16 @@ async fn an_inventory_that_was_never_there_is_an_error() {
     assert_eq!(status.code(), Some(2));
     assert!(said.contains("cannot read the inventory") && said.contains("missing"), "{said}");
 }
+
+/// Whoever reads the report alone learns that half of it is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_never_came_up_is_missing_from_the_report() {
+    let stage = Stage::new().await;
+    let agent = Agent::start(&stage, &["--set", "hubble.address=unix:///nowhere/hubble.sock"]);
+    let report =
+        agent.until("a report that is not complete", |report| report["coverage"]["complete"] == false).await;
+    assert_eq!(report["jobs"][0]["verdict"], "inconclusive", "{report:#}");
+    let text = agent.text_report().await;
+    assert!(text.contains("the hubble source is down since"), "{text}");
+    agent.until_log("hubble is not watched: unix:///nowhere/hubble.sock: ").await;
+}

@@ -200,6 +200,31 @@ fn a_filter_on_the_way_is_told_with_its_reason() {
     assert_eq!(attempts, 1);
 }
 
+/// What a dead process' kernel sends is dropped here and there, and keeps nobody from anything.
+#[test]
+fn a_dropped_reset_is_an_answer_only_to_a_syn() {
+    let kernel = Kernel::running().unwrap();
+    let mut probes = probes();
+    let [client, server] = Namespace::pair("reset");
+    server.nft("add table inet t");
+    server.nft("add chain inet t out { type filter hook output priority 0; }");
+    server.nft("add counter inet t dropped");
+    server.nft("add rule inet t out tcp flags & rst == rst counter name dropped drop");
+    server.abort(&client, 7779);
+    until("both resets", || (server.nft_counter("inet t dropped") >= 2).then_some(()));
+    client.connect(server.address(), 7778, Duration::from_millis(500));
+    let keys = until("the refusal", || {
+        let filtered = |key: &DropKey| {
+            u64::from(key.netns) == server.inode()
+                && kernel.drop_reasons.get(&key.reason).is_some_and(|why| why.to_string() == "NETFILTER_DROP")
+        };
+        let drops = probes.drops().unwrap().map(|(key, _)| *key).filter(filtered);
+        let keys: Vec<(u8, u16)> = drops.map(|key| (key.kind, key.port)).collect();
+        (!keys.is_empty()).then_some(keys)
+    });
+    assert_eq!(keys, [(PacketKind::Answer as u8, 7778)]);
+}
+
 #[test]
 fn nothing_is_left_behind() {
     let kernel = Kernel::running().unwrap();

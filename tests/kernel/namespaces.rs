@@ -99,6 +99,23 @@ impl Namespace {
         self.inside(&["python3", "-c", &script]);
     }
 
+    /// A connection from there that is aborted here, after which the other end goes on sending: a reset of what was
+    /// open, and one that answers a segment.
+    pub(crate) fn abort(&self, caller: &Self, port: u16) {
+        let (here, there, address) = (&self.name, &caller.name, self.address);
+        let script = format!(
+            "import ctypes, socket, struct
+def enter(name):
+    with open('/run/netns/' + name) as file: assert ctypes.CDLL(None).setns(file.fileno(), 0) == 0
+enter('{here}'); listener = socket.socket(); listener.bind(('{address}', {port})); listener.listen()
+enter('{there}'); caller = socket.create_connection(('{address}', {port}))
+callee, _ = listener.accept()
+callee.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0)); callee.close()
+caller.sendall(b'x')"
+        );
+        run(&["python3", "-c", &script]);
+    }
+
     /// Sends so many datagrams, to one port after the other.
     pub(crate) fn flood(&self, to: Ipv4Addr, ports: RangeInclusive<u16>, packets: u32) {
         let script = format!(

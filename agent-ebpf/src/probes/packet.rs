@@ -27,7 +27,7 @@ pub(super) struct Packet {
     pub(super) kind: PacketKind,
 }
 
-/// The packet in a buffer; `None`: not one that a job cares for. The base must be a pointer the verifier knows.
+/// The packet in a buffer; `None`: not one that a job cares for, or a reset of what was open. The base must be a pointer the verifier knows.
 #[inline(always)]
 pub(super) fn packet(skb: *const u8) -> Option<Packet> {
     let head = load!(*const u8, skb, skb_head);
@@ -79,6 +79,9 @@ pub(super) fn packet(skb: *const u8) -> Option<Packet> {
     packet.kind = if packet.protocol == TCP {
         // SAFETY: the helper checks the address.
         let flags: u8 = unsafe { bpf_probe_read_kernel(transport.wrapping_add(13)) }.unwrap_or(0);
+        if flags & RST != 0 && !refuses(transport, flags) {
+            return None;
+        }
         segment(flags)
     } else if packet.src_port < FIRST_USER_PORT && packet.dst_port >= FIRST_USER_PORT {
         PacketKind::Answer
@@ -93,11 +96,21 @@ fn wanted(protocol: u8) -> bool {
     protocol == TCP || protocol == UDP || protocol == SCTP
 }
 
+/// Whether a reset answers a SYN: it acknowledges, from sequence number 0 (RFC 9293, 3.5.2). Any other ends what was open,
+/// as the kernel of a dead process does; a packet filter that drops that one (kube-proxy's does, as invalid) keeps nobody
+/// from anything.
+#[inline(always)]
+fn refuses(transport: *const u8, flags: u8) -> bool {
+    // SAFETY: the helper checks the address.
+    let sequence: u32 = unsafe { bpf_probe_read_kernel(transport.wrapping_add(4).cast()) }.unwrap_or(0);
+    flags & ACK != 0 && sequence == 0
+}
+
 #[inline(always)]
 fn segment(flags: u8) -> PacketKind {
     if flags & (SYN | ACK) == SYN {
         PacketKind::Opening
-    } else if flags & RST != 0 || flags & (SYN | ACK) == SYN | ACK {
+    } else if flags & RST != 0 || flags & SYN != 0 {
         PacketKind::Answer
     } else {
         PacketKind::Other

@@ -263,7 +263,6 @@ impl Observer {
     fn take_state(&mut self, state: SourceState) {
         let Some(shown) = &mut self.hubble else { return };
         let at = now();
-        let up_before = shown.up;
         match state {
             SourceState::Up(server) => {
                 if !shown.up {
@@ -276,9 +275,7 @@ impl Observer {
                 (shown.up, shown.since, shown.why) = (false, Some(since), Some(why));
             }
         }
-        if up_before != shown.up {
-            self.pipeline.source_state(SourceKind::Hubble, shown.up, at);
-        }
+        self.pipeline.source_state(SourceKind::Hubble, shown.up, at);
     }
 
     fn judge(&mut self) {

@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 pub enum DroppedPacket {
     /// Open a connection: a SYN without ACK, or any datagram.
     Opening,
-    /// Answer an opening: a SYN with ACK, or a reset.
+    /// Answer an opening: a SYN with ACK, or a reset that answers a SYN.
     Answer,
     /// Anything else.
     Other,
