@@ -56,10 +56,11 @@ config` lists all with their meaning, value and origin.
 HTTP:
   /api/v1/report              what is wrong, as JSON
   /api/v1/report?format=text  the same for people
+  /api/v1/status              what is watched, and what is not and why
   /api/v1/windows             what was seen, for others to join with theirs
   /metrics                    for Prometheus
   /healthz                    whether it runs
-  /readyz                     what is watched, and what is not and why
+  /readyz                     the status; 503 while it is not ready
 
 SIGHUP reads configuration and inventory again. SIGTERM and SIGINT end it; a recording is complete then.";
 

@@ -156,6 +156,8 @@ fn page(path: &str, query: Option<&str>, accepted: &str, board: &Board) -> Answe
             TEXT,
             Bytes::from_static(b"the observing thread has stopped turning\n"),
         ),
+        // The same for whoever gets to see no answer but a good one, as behind the API server's proxy.
+        "/api/v1/status" => (StatusCode::OK, JSON, shown.readiness().into()),
         "/readyz" => {
             let status = if shown.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             (status, JSON, shown.readiness().into())
@@ -164,7 +166,7 @@ fn page(path: &str, query: Option<&str>, accepted: &str, board: &Board) -> Answe
             StatusCode::NOT_FOUND,
             TEXT,
             Bytes::from_static(
-                b"there are /metrics, /api/v1/report, /api/v1/windows, /healthz and /readyz\n",
+                b"there are /metrics, /api/v1/report, /api/v1/status, /api/v1/windows, /healthz and /readyz\n",
             ),
         ),
     }

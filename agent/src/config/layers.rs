@@ -46,6 +46,16 @@ impl fmt::Display for Origin {
     }
 }
 
+impl Origin {
+    /// The variable's name, or what else it is.
+    fn name(&self) -> String {
+        match self {
+            Self::Environment(name) => harmless(name),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// A configuration, and where it came from.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Effective {
@@ -126,10 +136,12 @@ impl Effective {
         }
         let (assignments, refused) = of_environment(environment);
         wrong.extend(refused);
-        wrong.extend(effective.take(assignments).iter().map(|refused| ConfigError::Environment {
-            name: refused.origin.to_string(),
-            what: refused.what(),
-        }));
+        wrong.extend(
+            effective.take(assignments).iter().map(|refused| ConfigError::Environment {
+                name: refused.origin.name(),
+                what: refused.what(),
+            }),
+        );
         for Given { key, value, written } in flags {
             let value = Value::Untyped(value.clone());
             let assignment = Assignment { key: key.clone(), value, origin: Origin::Flag };

@@ -46,7 +46,7 @@ pub enum ConfigError {
         what: String,
     },
     /// A variable of the environment is no setting.
-    #[error("the environment variable {name} is wrong: {what}")]
+    #[error("the variable {name} of the environment is wrong: {what}")]
     Environment {
         /// The variable.
         name: String,

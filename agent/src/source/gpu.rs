@@ -32,7 +32,7 @@ pub struct ExporterUrl {
 
 /// A text that is no such address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("must be the address of an exporter, like http://localhost:9400/metrics")]
+#[error("must be the address of an exporter, like http://localhost:9400/metrics (https is not spoken)")]
 pub struct BadExporterUrl;
 
 impl FromStr for ExporterUrl {

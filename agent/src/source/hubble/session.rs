@@ -164,11 +164,17 @@ impl Source {
 
     /// What to try, where the server itself says little.
     fn hint(&self, why: String) -> String {
-        let refused = why.contains("invalid peer certificate");
+        let says = |words: &str| why.contains(words);
+        let tcp = matches!(self.settings.address, super::Address::Tcp { .. });
         let what = match (&self.settings.tls, &self.settings.address) {
-            (Some(_), _) if refused => {
+            (Some(_), _) if says("invalid peer certificate") => {
                 "is this the right server? Check its name and the authorities to believe"
             }
+            // What rustls says of a record that is none.
+            (Some(_), _) if says("InvalidContentType") => "this server speaks no TLS: leave tls:// away",
+            _ if tcp && says("Connection refused") => "does the server run, and is this its port?",
+            _ if tcp && says("lookup") => "is this its name, and can it be resolved from here?",
+            _ if tcp && (says("timed out") || says("unreachable")) => "can it be reached from here?",
             (Some(tls), _) if tls.identity.is_none() => {
                 "the server may ask for a client certificate: configure one"
             }
