@@ -167,6 +167,12 @@ fn bytes(recording: &Recording, scenario: &Scenario, evidence: &Evidence, notes:
     let late = if scenario.agent == AgentStart::Late { ", since the agent started" } else { "" };
     let detail = format!("{} pairs, worst {worst:.3} % off{late}", truth.len());
     let right = wrong.is_empty() && !truth.is_empty();
+    if !right && recording.lost > 0 {
+        wrong.push(format!(
+            "{} events were lost: something else on this machine floods the kernel",
+            recording.lost
+        ));
+    }
     notes.check("bytes per pair", right, if wrong.is_empty() { detail } else { wrong.join("; ") });
 }
 
