@@ -1,5 +1,6 @@
 //! An agent as a process. Waits for conditions, for a minute; what is waited for in vain is shown with the agent's log.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -21,6 +22,24 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Agent {
     child: Child,
     log: PathBuf,
+    /// Where it listens; `None`: it says so.
+    port: Option<u16>,
+    /// The end of its log that nobody reads.
+    #[expect(dead_code, reason = "kept, so that the log is not closed")]
+    unread: Option<std::io::PipeReader>,
+}
+
+fn spawn(stage: &Stage, listen: &str, more: &[&str], log: Stdio) -> Child {
+    let hubble = format!("unix://{}", stage.hubble.path.display());
+    Command::new(env!("CARGO_BIN_EXE_firedoor-under-test"))
+        .args(["agent", "--source", "hubble", "--listen", listen, "--hubble", &hubble])
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
 }
 
 impl Agent {
@@ -34,17 +53,18 @@ impl Agent {
     pub(crate) fn with(stage: &Stage, more: &[&str]) -> Self {
         let log = stage.directory.path().join(format!("agent-{}.log", stage.count()));
         let to = std::fs::File::create(&log).unwrap();
-        let hubble = format!("unix://{}", stage.hubble.path.display());
-        let child = Command::new(env!("CARGO_BIN_EXE_firedoor-under-test"))
-            .args(["agent", "--source", "hubble", "--listen", "127.0.0.1:0", "--hubble", &hubble])
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(to)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        Self { child, log }
+        let child = spawn(stage, "127.0.0.1:0", more, to.into());
+        Self { child, log, port: None, unread: None }
+    }
+
+    /// The same with a log that is full, and that nobody reads.
+    pub(crate) fn unheard(stage: &Stage, more: &[&str]) -> Self {
+        let (unread, mut full) = std::io::pipe().unwrap();
+        // As much as Linux lets into a pipe (pipe(7)).
+        full.write_all(&[b'-'; 65_536]).unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let child = spawn(stage, &free.to_string(), more, full.into());
+        Self { child, log: PathBuf::new(), port: Some(free.port()), unread: Some(unread) }
     }
 
     /// All that it said.
@@ -54,6 +74,9 @@ impl Agent {
 
     /// The port it chose; `None`: it has not said yet.
     fn port(&self) -> Option<u16> {
+        if self.port.is_some() {
+            return self.port;
+        }
         let said = self.said();
         let (_, rest) = said.split_once("http://127.0.0.1:")?;
         rest.split_once('/')?.0.parse().ok()

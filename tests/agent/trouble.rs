@@ -114,3 +114,15 @@ async fn a_source_that_never_came_up_is_missing_from_the_report() {
     assert!(text.contains("the hubble source is down since"), "{text}");
     agent.until_log("hubble is not watched: unix:///nowhere/hubble.sock: ").await;
 }
+
+/// A log that nobody reads, as that of a runtime that hangs, holds up nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_holds_up_nothing() {
+    let stage = Stage::new().await;
+    let kubeconfig = stage.kubeconfig();
+    let agent = Agent::unheard(&stage, &["--node", NODE, "--kubeconfig", kubeconfig.to_str().unwrap()]);
+    agent.ready().await;
+    block(&stage);
+    agent.until("the block", is_blocked).await;
+    assert!(agent.terminate().await.success());
+}

@@ -6,6 +6,7 @@ mod unresolved;
 pub mod windows;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 pub use unresolved::Unresolved;
 
@@ -16,7 +17,7 @@ use crate::history::{History, Stories, Whereabouts};
 use crate::inventory::{Inventory, PodId, Renewal};
 use crate::ledger::window::Denied;
 use crate::ledger::{Accounts, Ledger, Observers, PairKey, Traffic, Window, WindowKey};
-use crate::membership::JobId;
+use crate::membership::{Grouping, JobId};
 use crate::object::Object;
 use crate::observation::{Direction, Drops, Flow, Observation, SocketEvent, SourceKind};
 use crate::policy::PolicySet;
@@ -45,6 +46,8 @@ pub struct Pipeline {
     looks: Looks,
     /// The time, where somebody told that it passes.
     passed: Option<Timestamp>,
+    /// How far ahead of that time an event may lie; `None`: no further than other events let it.
+    ahead: Option<Duration>,
     /// What failed in windows that closed of late.
     kept: VecDeque<(WindowKey, Window)>,
 }
@@ -76,6 +79,7 @@ impl Pipeline {
             lookups: Lookups::default(),
             looks: Looks::default(),
             passed: None,
+            ahead: None,
             kept: VecDeque::new(),
             inventory,
             settings,
@@ -106,10 +110,27 @@ impl Pipeline {
         self.settings = counting;
     }
 
+    /// The clock of whoever runs this, and of the node, was set back to `at`. What was told by the time before would make all
+    /// that follows late, so everything but the cluster is forgotten; and events that lie more than `ahead` later than
+    /// the time that passes, which a source may still hold, are not believed any more.
+    pub fn start_anew(&mut self, at: Timestamp, ahead: Duration) {
+        let inventory =
+            std::mem::replace(&mut self.inventory, Inventory::new(Vec::new(), &Grouping::default()));
+        let sources = std::mem::take(&mut self.sources);
+        *self = Self { ahead: Some(ahead), ..Self::new(inventory, self.settings.clone()) };
+        for (source, state) in sources {
+            self.source_state(source, state.up, at);
+        }
+        self.pass(at);
+    }
+
     /// Takes note of the time, by the clock of whoever runs this: what nobody ran into any more has ended, and what is over
     /// is forgotten, also where nothing happens at all. Events are counted by their own times only.
     pub fn pass(&mut self, at: Timestamp) {
         self.passed = Some(at);
+        if let Some(ahead) = self.ahead {
+            self.ledger.set_ceiling(at.plus(ahead));
+        }
         self.ledger.pass(at);
         self.fold_closed();
     }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use firedoor_core::inventory::Inventory;
 use firedoor_core::ledger::Account;
 use firedoor_core::membership::JobId;
@@ -19,6 +20,8 @@ use super::gpus::GpusShown;
 
 /// An observer that has not turned for so long will not turn again.
 const STUCK: Duration = Duration::from_secs(120);
+/// What an observer showed that has not turned for so long may be over.
+const STALE: Duration = Duration::from_secs(30);
 
 /// The latest of everything.
 pub(super) struct Board {
@@ -41,6 +44,16 @@ pub(super) struct Shown {
     pub(super) gpus: Option<GpusShown>,
     /// The nodes that are watched.
     pub(super) nodes: BTreeSet<String>,
+    pub(super) pages: Pages,
+}
+
+/// What was made of it already: each page once, however often it is asked for.
+#[derive(Clone, Default)]
+pub(super) struct Pages {
+    pub(super) prometheus: OnceLock<Bytes>,
+    pub(super) open_metrics: OnceLock<Bytes>,
+    pub(super) json: OnceLock<Bytes>,
+    pub(super) text: OnceLock<Bytes>,
 }
 
 /// A source, as it is.
@@ -156,6 +169,7 @@ impl Shown {
             inventory,
             gpus,
             nodes,
+            pages: Pages::default(),
         }
     }
 
@@ -164,10 +178,10 @@ impl Shown {
         self.inventory.ready && self.report.is_some() && self.sources.iter().any(|source| source.up)
     }
 
-    /// What is watched and what is not, as JSON.
-    pub(super) fn readiness(&self) -> Vec<u8> {
+    /// What is watched and what is not, as JSON. `fresh`: the observer told so of late.
+    pub(super) fn readiness(&self, fresh: bool) -> Vec<u8> {
         let readiness = Readiness {
-            ready: self.is_ready(),
+            ready: fresh && self.is_ready(),
             inventory: &self.inventory,
             sources: &self.sources,
             gpus: self.gpus.as_ref(),
@@ -218,7 +232,16 @@ impl Board {
 
     /// Whether the observer still turns.
     pub(super) fn is_alive(&self) -> bool {
+        self.since_turned() < STUCK
+    }
+
+    /// Whether what is shown is of now.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.since_turned() < STALE
+    }
+
+    fn since_turned(&self) -> Duration {
         let turned = Duration::from_millis(self.turned.load(Ordering::Relaxed));
-        self.begun.elapsed().saturating_sub(turned) < STUCK
+        self.begun.elapsed().saturating_sub(turned)
     }
 }

@@ -19,8 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::board::Board;
+use super::log::log;
+use super::metrics;
 use super::outside::Asked;
-use super::{log, metrics};
 use crate::output::{json, text};
 
 /// Connections served at a time. One more ends the oldest: whoever opens many and says nothing must not keep scrapes and
@@ -55,6 +56,9 @@ async fn accept(listener: TcpListener, board: Arc<Board>, asks: mpsc::Sender<Ask
             Ok((stream, _)) => stream,
             // Out of descriptors, or the client left: neither is the end.
             Err(_) => {
+                if let Some(oldest) = served.pop_front() {
+                    oldest.abort();
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -133,17 +137,25 @@ fn page(path: &str, query: Option<&str>, accepted: &str, board: &Board) -> Answe
     let not_yet = || (StatusCode::SERVICE_UNAVAILABLE, TEXT, Bytes::from_static(b"not yet: see /readyz\n"));
     match path {
         "/metrics" => {
-            let (kind, form) = if accepted.contains("application/openmetrics-text") {
-                (OPEN_METRICS, metrics::Form::OpenMetrics)
+            let pages = &shown.pages;
+            let (kind, form, page) = if accepted.contains("application/openmetrics-text") {
+                (OPEN_METRICS, metrics::Form::OpenMetrics, &pages.open_metrics)
             } else {
-                (PROMETHEUS, metrics::Form::Prometheus)
+                (PROMETHEUS, metrics::Form::Prometheus, &pages.prometheus)
             };
-            (StatusCode::OK, kind, written(|to| metrics::write(&shown, form, to)))
+            let page = page.get_or_init(|| written(|to| metrics::write(&shown, form, to)));
+            (StatusCode::OK, kind, page.clone())
         }
         "/api/v1/report" => match &shown.report {
             Some(report) => match format(query) {
-                Some("text") => (StatusCode::OK, TEXT, written(|to| text::write(report, false, to))),
-                Some("json") | None => (StatusCode::OK, JSON, written(|to| json::write(report, to))),
+                Some("text") => {
+                    let page = shown.pages.text.get_or_init(|| written(|to| text::write(report, false, to)));
+                    (StatusCode::OK, TEXT, page.clone())
+                }
+                Some("json") | None => {
+                    let page = shown.pages.json.get_or_init(|| written(|to| json::write(report, to)));
+                    (StatusCode::OK, JSON, page.clone())
+                }
                 Some(_) => {
                     (StatusCode::BAD_REQUEST, TEXT, Bytes::from_static(b"format=json or format=text\n"))
                 }
@@ -157,10 +169,11 @@ fn page(path: &str, query: Option<&str>, accepted: &str, board: &Board) -> Answe
             Bytes::from_static(b"the observing thread has stopped turning\n"),
         ),
         // The same for whoever gets to see no answer but a good one, as behind the API server's proxy.
-        "/api/v1/status" => (StatusCode::OK, JSON, shown.readiness().into()),
+        "/api/v1/status" => (StatusCode::OK, JSON, shown.readiness(board.is_fresh()).into()),
         "/readyz" => {
-            let status = if shown.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            (status, JSON, shown.readiness().into())
+            let ready = shown.is_ready() && board.is_fresh();
+            let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            (status, JSON, shown.readiness(board.is_fresh()).into())
         }
         _ => (
             StatusCode::NOT_FOUND,

@@ -2,6 +2,9 @@
 //! changes all the time is not said all the time.
 
 use std::io::Write as _;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::now;
@@ -12,10 +15,71 @@ const AT_ONCE: u32 = 10;
 /// ... and how often one more is.
 const PACE: Duration = Duration::from_secs(60);
 
+/// Lines that wait for whoever reads the log.
+const WAITING: usize = 1024;
+/// How long the last lines are waited for.
+const LAST: Duration = Duration::from_secs(1);
+
+enum Said {
+    Line(String),
+    /// Everything before this was written.
+    End(SyncSender<()>),
+}
+
+static WRITER: OnceLock<SyncSender<Said>> = OnceLock::new();
+/// Lines that found no room.
+static UNSAID: AtomicU64 = AtomicU64::new(0);
+
+/// From here on lines are written by a thread of their own: a log that nobody reads holds up nothing else. Lines that find no
+/// room are counted, and the count is said.
+pub(super) fn begin() {
+    let (to, lines) = sync_channel(WAITING);
+    let write = move || {
+        for said in lines {
+            match said {
+                Said::Line(line) => {
+                    let unsaid = UNSAID.swap(0, Ordering::Relaxed);
+                    if unsaid > 0 {
+                        write_line(&format!(
+                            "{} firedoor: {unsaid} lines were not written, nobody read them",
+                            now()
+                        ));
+                    }
+                    write_line(&line);
+                }
+                Said::End(done) => drop(done.send(())),
+            }
+        }
+    };
+    if std::thread::Builder::new().name("log".to_owned()).spawn(write).is_ok() {
+        let _ = WRITER.set(to);
+    }
+}
+
+/// Waits for the last lines, but not for ever.
+pub(super) fn end() {
+    let (done, written) = sync_channel(1);
+    if WRITER.get().is_some_and(|writer| writer.try_send(Said::End(done)).is_ok()) {
+        let _ = written.recv_timeout(LAST);
+    }
+}
+
+fn write_line(line: &str) {
+    // A log that cannot be written is no reason to stop watching.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Writes a line. What others say may be in it.
 pub(super) fn log(line: &str) {
-    // A log that cannot be written is no reason to stop watching.
-    let _ = writeln!(std::io::stderr(), "{} firedoor: {}", now(), harmless(line));
+    let line = format!("{} firedoor: {}", now(), harmless(line));
+    match WRITER.get() {
+        None => write_line(&line),
+        Some(writer) => {
+            if writer.try_send(Said::Line(line)).is_err() {
+                UNSAID.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 /// What was said of one thing.

@@ -3,6 +3,7 @@
 //! changes. The thread that calls [`run`] observes and diagnoses; one more talks to the network.
 
 mod board;
+mod clock;
 mod directory;
 mod gpus;
 mod http;
@@ -12,6 +13,7 @@ mod kernel;
 #[cfg(not(feature = "ebpf"))]
 #[path = "no_kernel.rs"]
 mod kernel;
+mod lines;
 mod log;
 mod metrics;
 mod observer;
@@ -30,7 +32,6 @@ use crate::capture::shown;
 use crate::config::ConfigError;
 #[cfg(feature = "ebpf")]
 use crate::source::ebpf::ProbeError;
-use log::log;
 pub use observer::run;
 
 /// Why the agent cannot run.

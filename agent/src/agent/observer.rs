@@ -2,8 +2,8 @@
 //! pipeline, judges, and puts up what came of it.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,17 +14,18 @@ use firedoor_core::pipeline::Pipeline;
 use firedoor_core::settings::Settings;
 
 use super::board::{Board, InventoryShown, Shown, SourceShown};
+use super::clock::Clock;
 use super::gpus::GpusShown;
 use super::kernel::KernelWatch;
-use super::log::Saying;
+use super::lines::{described, described_source, introduction};
+use super::log::{self, Saying, log};
 use super::outside::{Asked, Network, Outside, Waiting};
 use super::recording::Recording;
 use super::transitions::Transitions;
-use super::{AgentError, interest, log, now};
-use crate::capture::shown;
+use super::{AgentError, interest, now};
 use crate::cluster::Lookup;
 use crate::config::{Config, Layers};
-use crate::source::hubble::{Batch, Role, Server, SourceState, Told};
+use crate::source::hubble::{Batch, SourceState, Told};
 use crate::source::placement::Placement;
 
 /// How often the kernel is asked: socket events wait in a ring of bounded size.
@@ -33,6 +34,8 @@ const POLL: Duration = Duration::from_millis(100);
 const JUDGE: Duration = Duration::from_secs(1);
 /// ... unless that takes more than one part in so many of the time.
 const JUDGE_SHARE: u32 = 20;
+/// After the clock was set back: how much later than now an event may be. Hubble's ring still holds those of before.
+const AHEAD: Duration = Duration::from_secs(60);
 
 /// Runs until it is told to stop (SIGTERM, SIGINT).
 ///
@@ -40,6 +43,7 @@ const JUDGE_SHARE: u32 = 20;
 /// When it cannot start.
 pub fn run(layers: &Layers) -> Result<(), AgentError> {
     let network = Network::new()?;
+    log::begin();
     let config = layers.read()?.config;
     let board = Arc::new(Board::new());
     let has = |kind| config.agent.sources.contains(&kind);
@@ -59,7 +63,9 @@ pub fn run(layers: &Layers) -> Result<(), AgentError> {
     log(&introduction(&config, outside.address));
     let mut observer = Observer::new(layers.clone(), config, board, kernel, recording, outside);
     observer.begin();
-    observer.run()
+    let ended = observer.run();
+    log::end();
+    ended
 }
 
 struct Observer {
@@ -76,6 +82,7 @@ struct Observer {
     outside: Outside,
     board: Arc<Board>,
     transitions: Transitions,
+    clock: Clock,
     judged: Instant,
     judging: Duration,
     /// What was told last of what was seen, and when.
@@ -120,6 +127,7 @@ impl Observer {
             board,
             transitions: Transitions::default(),
             inventory: InventoryShown::default(),
+            clock: Clock::new(now(), Instant::now()),
             judged: Instant::now(),
             judging: Duration::ZERO,
             windows: None,
@@ -148,6 +156,9 @@ impl Observer {
         let waiting = Waiting::new()?;
         let mut polled = Instant::now();
         loop {
+            if let Some(by) = self.clock.set_back(now(), Instant::now()) {
+                self.start_anew(by);
+            }
             match self.wait(&waiting, POLL.saturating_sub(polled.elapsed())) {
                 Woken::Told(told) => self.take_told(told),
                 Woken::Asked(Asked::Stop(signal)) => {
@@ -178,6 +189,17 @@ impl Observer {
             self.board.turn();
         }
         self.finish()
+    }
+
+    /// The clock of this machine, and so of its kernel and its Hubble, was set back.
+    fn start_anew(&mut self, by: Duration) {
+        let by = by.as_secs();
+        log(&format!(
+            "the clock was set back by {by} s: what was told before would make all that follows late, so it is forgotten"
+        ));
+        self.pipeline.start_anew(now(), AHEAD);
+        self.outside.follow_anew();
+        self.windows = None;
     }
 
     fn wait(&mut self, waiting: &Waiting, time: Duration) -> Woken {
@@ -378,6 +400,7 @@ impl Observer {
 
     /// Reads configuration and inventory again. What is wrong changes nothing.
     fn reload(&mut self) {
+        self.outside.reload.store(false, Ordering::Relaxed);
         self.outside.supply.again();
         let config = match self.layers.read() {
             Ok(effective) => effective.config,
@@ -432,49 +455,4 @@ fn take(pipeline: &mut Pipeline, recording: Option<&mut Recording>, observation:
 /// The thread that asks is gone.
 fn nobody_asks() -> Asked {
     Asked::GiveUp { part: "talks to the network", why: "its thread is gone".to_owned() }
-}
-
-/// A Hubble server in a few words.
-fn described(server: &Server) -> String {
-    let version = server.version.as_deref().unwrap_or("of unknown version");
-    match &server.role {
-        Role::Node => format!("node server {version}"),
-        Role::Relay { connected, unavailable } => {
-            let connected = connected.map_or("unknown".to_owned(), |count| count.to_string());
-            format!("relay {version}, {connected} nodes connected, {} unavailable", unavailable.len())
-        }
-    }
-}
-
-/// How a source is, in lines of the log.
-fn described_source(shown: &SourceShown) -> Vec<String> {
-    let name = shown.source.as_str();
-    let state = match (&shown.why, shown.up) {
-        (_, true) => {
-            let server = shown.server.as_deref().map_or(String::new(), |server| format!(": {server}"));
-            format!("{name} is watched{server}")
-        }
-        (Some(why), false) => format!("{name} is not watched: {why}"),
-        (None, false) => return Vec::new(),
-    };
-    std::iter::once(state).chain(shown.notes.iter().cloned()).collect()
-}
-
-/// What runs here, for whoever reads the log first.
-fn introduction(config: &Config, address: SocketAddr) -> String {
-    let nodes: Vec<&str> = config.agent.nodes.iter().map(|node| node.name.as_str()).collect();
-    let sources = config.agent.sources.iter().map(|source| match source {
-        SourceKind::Hubble => format!("hubble ({})", config.hubble.address),
-        other => other.as_str().to_owned(),
-    });
-    let cluster = match &config.agent.inventory {
-        Some(directory) => shown(directory),
-        None => "the API server".to_owned(),
-    };
-    format!(
-        "firedoor {} on node {}; sources: {}; objects from {cluster}; http://{address}/api/v1/report",
-        env!("CARGO_PKG_VERSION"),
-        if nodes.is_empty() { "(unnamed)".to_owned() } else { nodes.join(", ") },
-        sources.collect::<Vec<_>>().join(", "),
-    )
 }

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -58,6 +59,9 @@ pub(super) struct Outside {
     pub(super) asked: mpsc::Receiver<Asked>,
     /// What Hubble tells; nothing where it is no source.
     pub(super) told: mpsc::Receiver<Told>,
+    tells: watch::Sender<mpsc::Sender<Told>>,
+    /// Set while it is asked to read its configuration again.
+    pub(super) reload: Arc<AtomicBool>,
     pub(super) interest: watch::Sender<Arc<Interest>>,
     pub(super) lookups: mpsc::Sender<Lookup>,
     /// What tells of the cluster.
@@ -73,10 +77,21 @@ pub(super) struct Outside {
 /// The other ends of the channels.
 struct Ends {
     asks: mpsc::Sender<Asked>,
-    tells: mpsc::Sender<Told>,
+    /// Where to tell it; another one when following begins anew.
+    tells: watch::Receiver<mpsc::Sender<Told>>,
+    reload: Arc<AtomicBool>,
     interest: watch::Receiver<Arc<Interest>>,
     lookups: mpsc::Receiver<Lookup>,
     stop: watch::Receiver<()>,
+}
+
+impl Outside {
+    /// Hubble is followed anew, and nothing of what was told before is taken any more.
+    pub(super) fn follow_anew(&mut self) {
+        let (to, told) = mpsc::channel(BATCHES);
+        self.told = told;
+        self.tells.send_replace(to);
+    }
 }
 
 /// What the thread is made of.
@@ -101,13 +116,22 @@ impl Outside {
     /// Starts the thread.
     pub(super) fn start(network: Network, config: &Config, board: &Arc<Board>) -> Result<Self, AgentError> {
         let (asks, asked) = mpsc::channel(ASKED);
-        let (tells, told) = mpsc::channel(BATCHES);
+        let (told_to, told) = mpsc::channel(BATCHES);
+        let (tells, telling) = watch::channel(told_to);
+        let reload = Arc::new(AtomicBool::new(false));
         let (interest, interesting) = watch::channel(Arc::new(Interest::default()));
         let (lookups, looked_up) = mpsc::channel(LOOKUPS);
         let (stop, stopped) = watch::channel(());
-        let ends = Ends { asks, tells, interest: interesting, lookups: looked_up, stop: stopped };
+        let ends = Ends {
+            asks,
+            tells: telling,
+            reload: Arc::clone(&reload),
+            interest: interesting,
+            lookups: looked_up,
+            stop: stopped,
+        };
         let (address, supply, gpus) = begin(network, config, board, ends)?;
-        Ok(Self { asked, told, interest, lookups, supply, gpus, address, _stop: stop })
+        Ok(Self { asked, told, tells, reload, interest, lookups, supply, gpus, address, _stop: stop })
     }
 }
 
@@ -126,7 +150,7 @@ fn begin(
         .map_err(|why| AgentError::Listen { address: listen, why })?;
     let address = listener.local_addr().map_err(|why| AgentError::Listen { address: listen, why })?;
     let mut parts = Parts::default();
-    parts.add("serves HTTP", runtime.spawn(http::serve(listener, Arc::clone(board), ends.asks.clone())));
+    parts.add("serves HTTP", runtime.spawn(serve(listener, Arc::clone(board), ends.asks.clone())?));
     if config.agent.sources.contains(&SourceKind::Hubble) {
         let settings = hubble_settings(config)?;
         let following = follow_hubble(settings, ends.interest, ends.tells, ends.stop.clone());
@@ -150,7 +174,7 @@ fn begin(
     let gpus = Gpus::new(&config.gpu, exporter, latest);
     let heed = |kind| signal(kind).map_err(AgentError::Threads);
     let (terminate, interrupt) = (heed(SignalKind::terminate())?, heed(SignalKind::interrupt())?);
-    let heeding = signals(terminate, interrupt, hangup, ends.asks.clone());
+    let heeding = signals(terminate, interrupt, (hangup, ends.reload), ends.asks.clone());
     parts.add("waits for signals", runtime.spawn(heeding));
     drop(inside);
     let drive = move || {
@@ -188,22 +212,52 @@ impl Parts {
     }
 }
 
+/// Serves HTTP on a thread of its own: pages may be large, and whoever asks for many holds up nothing but other pages. Gives
+/// back what ends when that does.
+fn serve(
+    listener: std::net::TcpListener,
+    board: Arc<Board>,
+    asks: mpsc::Sender<Asked>,
+) -> Result<impl Future<Output = ()> + Send + 'static, AgentError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(AgentError::Threads)?;
+    let (ends, ended) = oneshot::channel::<()>();
+    let serving = move || {
+        let _ends = ends;
+        runtime.block_on(http::serve(listener, board, asks));
+    };
+    std::thread::Builder::new().name("http".to_owned()).spawn(serving).map_err(AgentError::Threads)?;
+    Ok(async move {
+        // Nothing is ever sent: the sender goes.
+        let _ = ended.await;
+    })
+}
+
 /// Follows Hubble until the agent ends. It reads what strangers send: should that ever break it, the agent has one source
 /// less for a while, and not more than that.
 async fn follow_hubble(
     settings: HubbleSettings,
     interest: watch::Receiver<Arc<Interest>>,
-    tells: mpsc::Sender<Told>,
+    mut tells: watch::Receiver<mpsc::Sender<Told>>,
     stop: watch::Receiver<()>,
 ) {
     loop {
+        let to = tells.borrow_and_update().clone();
         let (interest, stop) = (interest.clone(), ended(stop.clone()));
-        let Err(why) = tokio::spawn(hubble::follow(settings.clone(), interest, tells.clone(), stop)).await
-        else {
-            return;
+        let mut following = tokio::spawn(hubble::follow(settings.clone(), interest, to.clone(), stop));
+        let ended = tokio::select! {
+            ended = &mut following => ended,
+            changed = tells.changed() => {
+                following.abort();
+                match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                }
+            }
         };
+        let Err(why) = ended else { return };
         let why = format!("a fault of firedoor, please report it: {why}");
-        if tells.send(Told::State(SourceState::Down { since: now(), why })).await.is_err() {
+        if to.send(Told::State(SourceState::Down { since: now(), why })).await.is_err() {
             return;
         }
         tokio::time::sleep(AGAIN).await;
@@ -268,14 +322,18 @@ fn cluster_follower(
 async fn signals(
     mut terminate: Signal,
     mut interrupt: Signal,
-    mut hangup: Signal,
+    (mut hangup, reload): (Signal, Arc<AtomicBool>),
     asks: mpsc::Sender<Asked>,
 ) {
     loop {
         let asked = tokio::select! {
             _ = terminate.recv() => Asked::Stop("SIGTERM"),
             _ = interrupt.recv() => Asked::Stop("SIGINT"),
-            _ = hangup.recv() => Asked::Reload,
+            // Once is enough, however often it is asked for before it is done.
+            _ = hangup.recv() => match reload.swap(true, Ordering::Relaxed) {
+                true => continue,
+                false => Asked::Reload,
+            },
         };
         if asks.send(asked).await.is_err() {
             return;

@@ -236,6 +236,11 @@ impl Ledger {
         }
     }
 
+    /// Nothing later than this is believed from now on.
+    pub fn set_ceiling(&mut self, ceiling: Timestamp) {
+        self.clocks.set_ceiling(ceiling);
+    }
+
     /// Time passes: where nothing is told any more, what is open closes.
     pub fn pass(&mut self, at: Timestamp) {
         let until = self.clocks.idle_until(at, self.settings.window);

@@ -155,6 +155,8 @@ pub(super) struct Clocks {
     max_jump: Duration,
     clocks: FastMap<Teller, Clock>,
     high: Option<Timestamp>,
+    /// Nothing later than this is believed.
+    ceiling: Option<Timestamp>,
     rejected: [u64; SourceKind::ALL.len()],
     /// Recomputed only when the newest time has moved on by a step: closing windows is not urgent.
     last_close: Option<Timestamp>,
@@ -170,6 +172,7 @@ impl Clocks {
             max_jump: settings.max_jump,
             clocks,
             high: None,
+            ceiling: None,
             rejected: Default::default(),
             last_close: None,
         }
@@ -185,6 +188,10 @@ impl Clocks {
 
     /// Decides whether the time of an event can be believed.
     pub(super) fn admit(&mut self, observer: ObserverId, at: Timestamp, event: Held) -> Admission {
+        if self.ceiling.is_some_and(|ceiling| at > ceiling) {
+            self.reject(&[(at, event)]);
+            return Admission::Process(Vec::new());
+        }
         let reference = self.high;
         let teller = self.teller(observer, event.source());
         let lateness = self.lateness(teller);
@@ -238,6 +245,11 @@ impl Clocks {
             return Admission::Process(events);
         }
         Admission::Wait
+    }
+
+    /// Nothing later than this is believed from now on.
+    pub(super) fn set_ceiling(&mut self, ceiling: Timestamp) {
+        self.ceiling = Some(ceiling);
     }
 
     fn believe(&mut self, teller: Teller, at: Timestamp) {

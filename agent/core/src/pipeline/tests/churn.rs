@@ -1,6 +1,7 @@
 //! Pods come and go, and of some jobs only a part is known.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::*;
 use crate::inventory::Endpoint;
@@ -156,4 +157,30 @@ fn a_single_known_member_makes_a_job_when_there_are_more() {
     calls(&mut live, 1, End::at("10.2.2.5".parse().expect("an address"), 29500));
     (2..5).for_each(|s| calls(&mut live, s, End::at("10.2.2.5".parse().expect("an address"), 29500)));
     assert_eq!(live.report().coverage.attributed, 4);
+}
+
+/// A node's clock was an hour ahead until it was set.
+#[test]
+fn a_clock_that_is_set_back_makes_nothing_late() {
+    let all =
+        objects([node("n1"), node("n2"), pod("mid", 0, "n1", "10.2.1.5"), pod("mid", 1, "n2", "10.2.2.5")]);
+    let mut live = Pipeline::new(Inventory::new(all, &Grouping::default()), Settings::default());
+    let to = || End::at("10.2.2.5".parse().expect("an address"), 29_500);
+    let counted = |live: &Pipeline| {
+        let totals = live.accounts().of(SourceKind::Ebpf).totals;
+        (totals.attributed, totals.late, totals.rejected)
+    };
+    for second in 3600..3605 {
+        calls(&mut live, second, to());
+    }
+    live.start_anew(at(5), Duration::from_secs(60));
+    for second in 5..10 {
+        live.pass(at(second));
+        calls(&mut live, second, to());
+    }
+    // The source still holds what it was told before.
+    calls(&mut live, 3604, to());
+    let _ = live.look();
+    assert_eq!(counted(&live), (5, 0, 1));
+    assert_eq!(live.inventory().pods().len(), 2);
 }
