@@ -14,7 +14,7 @@ use firedoor_core::pipeline::Pipeline;
 use firedoor_core::settings::Settings;
 
 use super::board::{Board, InventoryShown, Shown, SourceShown};
-use super::gpus::GpusShown;
+use super::gpus::{Gpus, GpusShown};
 use super::kernel::KernelWatch;
 use super::log::Saying;
 use super::outside::{Asked, Network, Outside, Waiting};
@@ -321,7 +321,12 @@ impl Observer {
     /// Takes in what changed in the inventory.
     fn renew(&mut self) {
         let at = now();
-        self.outside.gpus.renew(at, self.pipeline.readings());
+        // Readings of pods that nobody knows yet would be lost.
+        if self.inventory.ready
+            && let Some(news) = self.outside.gpus.news(at, self.pipeline.inventory())
+        {
+            Gpus::enter(news, at, self.pipeline.readings());
+        }
         let Some(renewal) = self.outside.supply.changed(at) else { return };
         self.inventory = renewal.shown;
         if let Some(known) = renewal.known {
