@@ -10,12 +10,15 @@ use crate::process::Agent;
 use crate::world::{NODE, Stage};
 use crate::{block, is_blocked};
 
-/// As dcgm-exporter answers: both workers' GPUs idle, one GPU without a pod, one line that is none.
+/// As dcgm-exporter answers: both workers' GPUs idle, one of a pod that nobody knows, one without a pod; and a sample that
+/// nothing can measure.
 const EXPOSITION: &str = r#"# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
 # TYPE DCGM_FI_DEV_GPU_UTIL gauge
 DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-0",device="nvidia0",modelName="NVIDIA H200",Hostname="gpu-node-a",container="pytorch",namespace="ml",pod="llama-worker-0"} 0
 DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-1",device="nvidia1",modelName="NVIDIA H200",Hostname="gpu-node-a",container="pytorch",namespace="ml",pod="llama-worker-1"} 0
-DCGM_FI_DEV_GPU_UTIL{gpu="2",UUID="GPU-2",device="nvidia2",modelName="NVIDIA H200",Hostname="gpu-node-a"} 0
+DCGM_FI_DEV_GPU_UTIL{gpu="2",UUID="GPU-2",device="nvidia2",modelName="NVIDIA H200",Hostname="gpu-node-a",container="x",namespace="ml",pod="nobody"} 100
+DCGM_FI_DEV_GPU_UTIL{gpu="3",UUID="GPU-3",device="nvidia3",modelName="NVIDIA H200",Hostname="gpu-node-a"} 0
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-0",namespace="ml",pod="llama-worker-0"} NaN
 "#;
 
 struct Exporter {
@@ -75,6 +78,9 @@ async fn what_gpus_do_supports_a_finding() {
     assert!(evidence.contains("2 of 2 measured GPUs are idle"), "{evidence}");
     let metrics = agent.metrics().await;
     assert!(metrics.contains(r#"state="idle"} 16"#), "this node's: {metrics}");
+    let told = agent.until_readiness("what the exporter tells", |told| told["gpus"]["up"] == true).await;
+    assert_eq!(told["gpus"]["devices"], 2, "{told:#}");
+    assert!(told["gpus"]["notes"].to_string().contains("taken as not measured"), "{told:#}");
 
     exporter.answer("503 Service Unavailable", "not now");
     let told =

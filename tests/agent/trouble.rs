@@ -65,6 +65,25 @@ async fn an_inventory_that_is_damaged_or_gone_takes_nothing_away() {
     assert!(agent.terminate().await.success());
 }
 
+/// One file holds all, as a script writes it: JSON documents, replaced by others of the same size and time.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inventory_in_one_file_is_replaced_whole() {
+    let stage = Stage::new().await;
+    let directory = stage.directory.path().join("objects");
+    std::fs::create_dir(&directory).unwrap();
+    let (file, next) = (directory.join("all.yaml"), directory.join("next"));
+    let all = world::objects().map(|object| object.to_string()).join("\n---\n");
+    std::fs::write(&file, &all).unwrap();
+    let agent = Agent::with(&stage, &["--node", NODE, "--inventory", directory.to_str().unwrap()]);
+    agent.ready().await;
+    agent.until("the job", |report| report["jobs"][0]["name"] == "llama").await;
+    std::fs::write(&next, all.replace("\"llama\"", "\"lamas\"")).unwrap();
+    let modified = std::fs::metadata(&file).unwrap().modified().unwrap();
+    std::fs::File::options().write(true).open(&next).unwrap().set_modified(modified).unwrap();
+    std::fs::rename(&next, &file).unwrap();
+    agent.until("the other job", |report| report["jobs"][0]["name"] == "lamas").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_nobody_knows_is_told() {
     let stage = Stage::new().await;

@@ -14,7 +14,8 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::board::rfc3339;
-use crate::capture::{Problems, gpu};
+use crate::capture::Problems;
+use crate::capture::gpu::{self, Found, Wanted};
 use crate::config::GpuConfig;
 use crate::source::gpu::{ExporterUrl, Scrape};
 
@@ -22,6 +23,8 @@ use crate::source::gpu::{ExporterUrl, Scrape};
 const KEPT: u32 = 4;
 /// ... but not within this: dcgm-exporter samples every 30 s (`DCGM_EXPORTER_INTERVAL`).
 const KEPT_AT_LEAST: Duration = Duration::from_secs(60);
+/// A node has a few dozen devices, if each is parted.
+const DEVICES: usize = 1024;
 /// Where dcgm-exporter listens (`DCGM_EXPORTER_LISTEN`).
 const PORT: u16 = 9400;
 
@@ -83,14 +86,14 @@ impl Gpus {
         wanted.any(|(key, value)| pod.labels.get(key).is_some_and(|given| given == value))
     }
 
-    /// Takes the newest answer, if there is one since the last time.
-    pub(super) fn renew(&mut self, at: Timestamp, readings: &mut Readings) {
+    /// The newest answer, if there is one since the last time: what pods that are known do.
+    pub(super) fn news(&mut self, at: Timestamp, inventory: &Inventory) -> Option<Found> {
         if !self.latest.has_changed().unwrap_or(false) {
-            return;
+            return None;
         }
-        let Some(scrape) = self.latest.borrow_and_update().clone() else { return };
+        let scrape = self.latest.borrow_and_update().clone()?;
         if self.exporter.borrow().as_ref() != Some(&scrape.exporter) {
-            return;
+            return None;
         }
         let Scrape { exporter, answer } = &*scrape;
         let exporter = exporter.to_string();
@@ -104,20 +107,41 @@ impl Gpus {
             notes: Vec::new(),
             exporter,
         };
+        let mut news = None;
         if let Ok(exposition) = answer {
             let (mut problems, text) = (Problems::default(), String::from_utf8_lossy(exposition));
-            let found = gpu::parse(Path::new(&shown.exporter), &text, Some(at), readings, &mut problems);
-            shown.devices = found.devices;
+            // Whoever tells of pods that nobody knows fills no memory.
+            let pod = |namespace: &str, name: &str| inventory.pod_named(namespace, name, at).is_some();
+            let wanted = Wanted { pod: &pod, devices: DEVICES };
+            let found = gpu::parse(Path::new(&shown.exporter), &text, Some(at), &wanted, &mut problems);
+            shown.devices = found.readings.len();
             shown.notes = problems.lines().collect();
-            if found.devices == 0 && found.nameless > 0 {
+            if found.readings.is_empty() && found.nameless > 0 {
                 shown.notes.push(
                     "no sample names a pod: no GPU is in use here, or the exporter does not tell by whom \
                      (dcgm-exporter: DCGM_EXPORTER_KUBERNETES=true)"
                         .to_owned(),
                 );
             }
+            if found.beyond > 0 {
+                let beyond = found.beyond;
+                shown.notes.push(format!(
+                    "the exporter tells of more than {DEVICES} devices: {beyond} samples of the others are left out"
+                ));
+            }
+            news = Some(found);
         }
         self.shown = Some(shown);
+        news
+    }
+
+    /// Adds an answer of `at` to what is known.
+    pub(super) fn enter(news: Found, at: Timestamp, readings: &mut Readings) {
+        news.enter(readings);
+        // Devices that have other names in every answer do not add up.
+        if readings.len() > DEVICES {
+            readings.forget_before(at, |_, _| true);
+        }
     }
 
     /// Forgets what nobody renewed.
@@ -150,5 +174,29 @@ impl GpusShown {
             None => format!("what GPUs do is known from {}", self.exporter),
         };
         std::iter::once(state).chain(self.notes.iter().cloned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_with_ever_new_names_do_not_add_up() {
+        let mut readings = Readings::default();
+        for second in 1..=5 {
+            let at = Timestamp::from_nanos(second * 1_000_000_000);
+            let text: String = (0..DEVICES + 9)
+                .map(|n| {
+                    format!("DCGM_FI_DEV_GPU_UTIL{{UUID=\"{second}-{n}\",pod=\"w\",namespace=\"ml\"}} 1\n")
+                })
+                .collect();
+            let (wanted, mut problems) =
+                (Wanted { pod: &|_, _| true, devices: DEVICES }, Problems::default());
+            let found = gpu::parse(Path::new("x"), &text, Some(at), &wanted, &mut problems);
+            assert_eq!(found.beyond, 9);
+            Gpus::enter(found, at, &mut readings);
+            assert_eq!(readings.len(), DEVICES);
+        }
     }
 }

@@ -15,7 +15,7 @@ use firedoor_core::settings::Settings;
 
 use super::board::{Board, InventoryShown, Shown, SourceShown};
 use super::clock::Clock;
-use super::gpus::GpusShown;
+use super::gpus::{Gpus, GpusShown};
 use super::kernel::KernelWatch;
 use super::lines::{described, described_source, introduction};
 use super::log::{self, Saying, log};
@@ -343,7 +343,12 @@ impl Observer {
     /// Takes in what changed in the inventory.
     fn renew(&mut self) {
         let at = now();
-        self.outside.gpus.renew(at, self.pipeline.readings());
+        // Readings of pods that nobody knows yet would be lost.
+        if self.inventory.ready
+            && let Some(news) = self.outside.gpus.news(at, self.pipeline.inventory())
+        {
+            Gpus::enter(news, at, self.pipeline.readings());
+        }
         let Some(renewal) = self.outside.supply.changed(at) else { return };
         self.inventory = renewal.shown;
         if let Some(known) = renewal.known {

@@ -1,6 +1,7 @@
 //! GPU exporters' text expositions: NVIDIA's dcgm-exporter and AMD's device-metrics-exporter. Enters: Prometheus
 //! text; leaves: readings by pod. Label names differ between versions; both are accepted.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,11 @@ use firedoor_core::gpu::{Reading, Readings};
 use firedoor_core::time::Timestamp;
 
 use super::Problems;
+
+/// Exporters round: a little more than all is all.
+const ROUNDING: f64 = 0.005;
+/// No sample has more labels.
+const MAX_LABELS: usize = 256;
 
 /// Reads all expositions. The first line may be a comment `# time: RFC3339`; else the file's modification time
 /// counts.
@@ -17,7 +23,7 @@ pub fn read(files: &[PathBuf], readings: &mut Readings, problems: &mut Problems)
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes);
                 let at = stated_time(&text).or_else(|| modified(file));
-                parse(file, &text, at, readings, problems);
+                parse(file, &text, at, &Wanted::ALL, problems).enter(readings);
             }
             Err(what) => problems.note(file, 0, what),
         }
@@ -33,13 +39,36 @@ fn modified(file: &Path) -> Option<Timestamp> {
     u64::try_from(since.as_nanos()).ok().map(Timestamp::from_nanos)
 }
 
-/// What an exposition held.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Found {
-    /// Devices that pods use.
+/// What of an exposition counts.
+pub struct Wanted<'a> {
+    /// The pods, by namespace and name.
+    pub pod: &'a dyn Fn(&str, &str) -> bool,
+    /// How many devices at the most.
     pub devices: usize,
+}
+
+impl Wanted<'_> {
+    const ALL: Self = Wanted { pod: &|_, _| true, devices: usize::MAX };
+}
+
+/// What an exposition held.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Found {
+    /// By namespace, pod and device.
+    pub readings: BTreeMap<(String, String, String), Reading>,
     /// Samples of GPUs that name no pod.
     pub nameless: usize,
+    /// Samples of more devices than are wanted.
+    pub beyond: usize,
+}
+
+impl Found {
+    /// Adds it to what was read before.
+    pub fn enter(self, readings: &mut Readings) {
+        for ((namespace, pod, device), reading) in self.readings {
+            readings.insert(&namespace, &pod, &device, reading);
+        }
+    }
 }
 
 /// Reads an exposition that was taken `at`.
@@ -47,11 +76,10 @@ pub fn parse(
     file: &Path,
     text: &str,
     at: Option<Timestamp>,
-    readings: &mut Readings,
+    wanted: &Wanted<'_>,
     problems: &mut Problems,
 ) -> Found {
-    let mut nameless = 0;
-    let mut devices: BTreeMap<(String, String, String), Reading> = BTreeMap::new();
+    let mut found = Found::default();
     for (number, line) in (1_u64..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -62,47 +90,51 @@ pub fn parse(
             continue;
         };
         let Some((namespace, pod)) = sample.pod() else {
-            nameless += usize::from(sample.name.starts_with("DCGM_") || sample.name.starts_with("gpu_"));
+            let is_gpu = sample.name.starts_with("DCGM_") || sample.name.starts_with("gpu_");
+            found.nameless += usize::from(is_gpu);
             continue;
         };
+        if !(wanted.pod)(namespace, pod) {
+            continue;
+        }
         let key = (namespace.to_owned(), pod.to_owned(), sample.device());
-        let reading = devices.entry(key).or_insert_with(|| Reading { at, ..Reading::default() });
-        sample.enter(reading);
-    }
-    let found = Found { devices: devices.len(), nameless };
-    for ((namespace, pod, device), reading) in devices {
-        readings.insert(&namespace, &pod, &device, reading);
+        if found.readings.len() >= wanted.devices && !found.readings.contains_key(&key) {
+            found.beyond += 1;
+            continue;
+        }
+        let reading = found.readings.entry(key).or_insert_with(|| Reading { at, ..Reading::default() });
+        if sample.enter(reading).is_none() {
+            let name = sample.name;
+            problems.note(file, number, format_args!("no {name} can have this value: taken as not measured"));
+        }
     }
     found
 }
 
-struct Sample {
-    name: String,
-    labels: BTreeMap<String, String>,
+/// Names with their values.
+type Labels<'a> = Vec<(&'a str, Cow<'a, str>)>;
+
+struct Sample<'a> {
+    name: &'a str,
+    labels: Labels<'a>,
     value: f64,
 }
 
-impl Sample {
-    fn parse(line: &str) -> Option<Self> {
-        let (name, rest) = match line.find(['{', ' ']) {
-            Some(at) => line.split_at(at),
-            None => return None,
-        };
+impl<'a> Sample<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (name, rest) = line.split_at(line.find(['{', ' '])?);
         let (labels, rest) = match rest.strip_prefix('{') {
             Some(rest) => labels(rest)?,
-            None => (BTreeMap::new(), rest),
+            None => (Vec::new(), rest),
         };
         // A time stamp may follow the value.
         let value = rest.split_whitespace().next()?.parse().ok()?;
-        Some(Self { name: name.to_owned(), labels, value })
+        Some(Self { name, labels, value })
     }
 
     fn label(&self, names: &[&str]) -> Option<&str> {
-        names
-            .iter()
-            .filter_map(|name| self.labels.get(*name))
-            .map(String::as_str)
-            .find(|value| !value.is_empty())
+        let given = |name: &&str| self.labels.iter().rev().find(|(given, _)| given == name);
+        names.iter().filter_map(given).map(|(_, value)| value.as_ref()).find(|value| !value.is_empty())
     }
 
     /// Behind Prometheus the exporter's own pod takes the plain names, and the workload is `exported_`.
@@ -117,51 +149,76 @@ impl Sample {
         format!("{card}/{part}")
     }
 
-    fn enter(&self, reading: &mut Reading) {
-        let percent = Some(self.value / 100.0);
-        match self.name.as_str() {
-            "DCGM_FI_DEV_GPU_UTIL" | "gpu_gfx_activity" => reading.utilisation = percent,
-            "DCGM_FI_PROF_GR_ENGINE_ACTIVE" => reading.utilisation = reading.utilisation.or(Some(self.value)),
-            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" => reading.tensor_active = Some(self.value),
-            "DCGM_FI_PROF_DRAM_ACTIVE" => reading.memory_active = Some(self.value),
+    /// Enters what was measured; `None`: nothing can measure that.
+    fn enter(&self, reading: &mut Reading) -> Option<()> {
+        match self.name {
+            "DCGM_FI_DEV_GPU_UTIL" | "gpu_gfx_activity" => reading.utilisation = Some(self.share(100.0)?),
+            "DCGM_FI_PROF_GR_ENGINE_ACTIVE" => {
+                let share = self.share(1.0)?;
+                reading.utilisation.get_or_insert(share);
+            }
+            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" => reading.tensor_active = Some(self.share(1.0)?),
+            "DCGM_FI_PROF_DRAM_ACTIVE" => reading.memory_active = Some(self.share(1.0)?),
             "DCGM_FI_DEV_MEM_COPY_UTIL" | "gpu_umc_activity" => {
-                reading.memory_active = reading.memory_active.or(percent);
+                let share = self.share(100.0)?;
+                reading.memory_active.get_or_insert(share);
             }
             "DCGM_FI_DEV_POWER_USAGE"
             | "gpu_package_power"
             | "gpu_average_package_power"
             | "gpu_power_usage" => {
-                reading.power_watts = Some(self.value);
+                let is_power = self.value.is_finite() && self.value >= 0.0;
+                reading.power_watts = Some(is_power.then_some(self.value)?);
             }
             _ => {}
         }
+        Some(())
+    }
+
+    /// The value as a share of `whole`, 0 to 1. NaN is none.
+    fn share(&self, whole: f64) -> Option<f64> {
+        let share = self.value / whole;
+        (0.0..=1.0 + ROUNDING).contains(&share).then_some(share.min(1.0))
     }
 }
 
 /// The labels up to the closing brace, and what follows it.
-fn labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
-    let mut labels = BTreeMap::new();
+fn labels(text: &str) -> Option<(Labels<'_>, &str)> {
+    let mut labels = Vec::new();
     let mut rest = text.trim_start();
     loop {
         if let Some(after) = rest.strip_prefix('}') {
             return Some((labels, after));
         }
+        if labels.len() == MAX_LABELS {
+            return None;
+        }
         let (name, after) = rest.split_once('=')?;
-        let mut value = String::new();
-        let mut chars = after.trim_start().strip_prefix('"')?.char_indices();
-        let end = loop {
-            match chars.next()? {
-                (at, '"') => break at,
-                (_, '\\') => match chars.next()?.1 {
-                    'n' => value.push('\n'),
-                    other => value.push(other),
-                },
-                (_, other) => value.push(other),
-            }
-        };
-        labels.insert(name.trim().to_owned(), value);
-        let after = after.trim_start().get(end + 2..)?.trim_start();
+        let quoted = after.trim_start().strip_prefix('"')?;
+        let (value, after) = unquoted(quoted)?;
+        labels.push((name.trim(), value));
+        let after = after.trim_start();
         rest = after.strip_prefix(',').unwrap_or(after).trim_start();
+    }
+}
+
+/// The value up to the closing quote, and what follows it.
+fn unquoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
+    let (value, after) = text.split_at(text.find(['"', '\\'])?);
+    if let Some(after) = after.strip_prefix('"') {
+        return Some((Cow::Borrowed(value), after));
+    }
+    let mut value = value.to_owned();
+    let mut chars = after.chars();
+    loop {
+        match chars.next()? {
+            '"' => return Some((Cow::Owned(value), chars.as_str())),
+            '\\' => match chars.next()? {
+                'n' => value.push('\n'),
+                other => value.push(other),
+            },
+            other => value.push(other),
+        }
     }
 }
 
@@ -183,12 +240,59 @@ gpu_gfx_activity{gpu_id="2",gpu_uuid="a",pod="w-2",namespace="ml",x="quote \" br
 broken{ 1
 "#;
         let (mut readings, mut problems) = (Readings::default(), Problems::default());
-        let found = parse(Path::new("x.prom"), text, stated_time(text), &mut readings, &mut problems);
-        assert_eq!(found, Found { devices: 3, nameless: 1 });
+        let found = parse(Path::new("x.prom"), text, stated_time(text), &Wanted::ALL, &mut problems);
+        assert_eq!((found.readings.len(), found.nameless, found.beyond), (3, 1, 0));
+        found.enter(&mut readings);
         let state = |pod: &str| readings.states("ml", pod).collect::<Vec<_>>();
         assert_eq!(state("w-0"), [GpuState::Spinning]);
         assert_eq!(state("w-1"), [GpuState::Idle]);
         assert_eq!(state("w-2"), [GpuState::Busy]);
         assert_eq!((readings.len(), problems.count()), (3, 1));
+    }
+
+    #[test]
+    fn takes_no_more_than_is_wanted() {
+        let text: String = (0..9)
+            .map(|n| format!("DCGM_FI_DEV_GPU_UTIL{{gpu=\"{n}\",pod=\"w-{}\",namespace=\"ml\"}} 1\n", n % 2))
+            .collect();
+        let pod = |namespace: &str, pod: &str| (namespace, pod) == ("ml", "w-0");
+        let wanted = Wanted { pod: &pod, devices: 3 };
+        let mut problems = Problems::default();
+        // Every device comes twice.
+        let found = parse(Path::new("x"), &text.repeat(2), None, &wanted, &mut problems);
+        assert_eq!((found.readings.len(), found.beyond, problems.count()), (3, 4, 0));
+        assert!(found.readings.keys().all(|(_, pod, _)| pod == "w-0"), "{found:?}");
+        let many = "a=\"\",".repeat(MAX_LABELS + 1);
+        parse(Path::new("x"), &format!("a{{{many}}} 1"), None, &wanted, &mut problems);
+        assert_eq!(problems.count(), 1);
+    }
+
+    #[test]
+    fn what_nothing_can_measure_is_not_measured() {
+        let read = |name: &str, value: &str| {
+            let text = format!("{name}{{gpu=\"0\",pod=\"w-0\",namespace=\"ml\"}} {value}");
+            let mut problems = Problems::default();
+            let found = parse(Path::new("x"), &text, None, &Wanted::ALL, &mut problems);
+            let problems: Vec<String> = problems.lines().collect();
+            assert!(problems.iter().all(|problem| problem.contains(&format!("no {name} can have"))));
+            (found.readings.into_values().next().unwrap(), problems.len())
+        };
+        let names = [
+            ("DCGM_FI_DEV_GPU_UTIL", "101"),
+            ("gpu_gfx_activity", "65535"),
+            ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "1.1"),
+            ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "1.1"),
+            ("DCGM_FI_PROF_DRAM_ACTIVE", "2"),
+            ("DCGM_FI_DEV_MEM_COPY_UTIL", "1e308"),
+            ("DCGM_FI_DEV_POWER_USAGE", "-0.1"),
+        ];
+        for (name, large) in names {
+            for value in ["NaN", "+Inf", "-Inf", "-5", "-1e308", large] {
+                assert_eq!(read(name, value), (Reading::default(), 1), "{name} {value}");
+            }
+            assert_eq!(read(name, "0").1, 0, "{name}");
+        }
+        assert_eq!(read("DCGM_FI_DEV_GPU_UTIL", "100.2").0.utilisation, Some(1.0));
+        assert_eq!(read("DCGM_FI_DEV_POWER_USAGE", "700.5").0.power_watts, Some(700.5));
     }
 }

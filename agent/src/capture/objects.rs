@@ -33,7 +33,7 @@ pub fn text(file: &Path) -> Result<String, String> {
         .map_err(|e| format!("not UTF-8 text from byte {} on: not read", e.utf8_error().valid_up_to()))
 }
 
-/// Reads the objects of one text: JSON values one after the other, or YAML documents.
+/// Reads the objects of one text.
 pub fn read_text(file: &Path, text: &str, objects: &mut Vec<Object>, problems: &mut Problems) {
     pieces(text, &mut |line, piece| match piece {
         Piece::Object(object) => objects.push(object),
@@ -51,14 +51,15 @@ pub enum Piece {
     Damaged(String),
 }
 
-/// Goes through a text: JSON values one after the other, or YAML documents. Each piece comes with the first line of
-/// its document, from 1; of what is damaged, with the line of the damage.
+/// Goes through a text: YAML documents, or JSON values one after the other in their place. Each piece comes with the
+/// first line of its document, from 1; of what is damaged, with the line of the damage.
 pub fn pieces(text: &str, each: &mut dyn FnMut(u64, Piece)) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if text.trim_start().starts_with('{') {
-        return json_pieces(text, each);
-    }
     for (line, document) in documents(text) {
+        if document.trim_start().starts_with('{') {
+            json_pieces(line, document, each);
+            continue;
+        }
         let is_content = |l: &str| !l.trim().is_empty() && !l.trim_start().starts_with('#');
         let Some(first) = document.lines().position(is_content) else { continue };
         match yaml(document) {
@@ -69,9 +70,10 @@ pub fn pieces(text: &str, each: &mut dyn FnMut(u64, Piece)) {
     }
 }
 
-fn json_pieces(text: &str, each: &mut dyn FnMut(u64, Piece)) {
+/// Goes through JSON values that begin in this line.
+fn json_pieces(first_line: u64, text: &str, each: &mut dyn FnMut(u64, Piece)) {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    let (mut line, mut seen) = (1, 0);
+    let (mut line, mut seen) = (first_line, 0);
     loop {
         let rest = text.get(values.byte_offset()..).unwrap_or_default();
         let start = values.byte_offset() + (rest.len() - rest.trim_start().len());
@@ -82,7 +84,7 @@ fn json_pieces(text: &str, each: &mut dyn FnMut(u64, Piece)) {
             Some(Ok(value)) => collect(line, value, 0, each),
             Some(Err(error)) => {
                 let what = format!("damaged JSON in column {}: {}", error.column(), said(&error.to_string()));
-                each(error.line() as u64, Piece::Damaged(what));
+                each(first_line + (error.line() as u64).saturating_sub(1), Piece::Damaged(what));
                 return;
             }
         }
@@ -194,4 +196,29 @@ fn in_document(what: &str) -> String {
 /// Text from outside, harmless for a terminal and not too long.
 fn said(text: &str) -> String {
     harmless(&text.chars().take(200).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_documents_may_be_separated_as_yaml_ones_are() {
+        let pod = |name: &str| {
+            format!(r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{name}"}}}}"#)
+        };
+        let yaml = "apiVersion: v1\nkind: Pod\nmetadata: {name: e}";
+        let text =
+            [&pod("a"), "---", &pod("b"), &pod("c"), "---", "{\"kind\": ]}", "--- ", &pod("d"), "---", yaml]
+                .join("\n");
+        let (mut names, mut damaged) = (Vec::new(), Vec::new());
+        pieces(&text, &mut |line, piece| match piece {
+            Piece::Object(object) => names.push((line, object.key().name.to_string())),
+            Piece::Foreign(what) | Piece::Damaged(what) => damaged.push((line, what)),
+        });
+        let expected = [(1, "a"), (3, "b"), (4, "c"), (8, "d"), (10, "e")];
+        assert_eq!(names, expected.map(|(line, name)| (line, name.to_owned())));
+        assert!(damaged.len() == 1 && damaged[0].0 == 6, "{damaged:?}");
+        assert!(damaged[0].1.starts_with("damaged JSON in column"), "{damaged:?}");
+    }
 }

@@ -11,13 +11,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::TokioIo;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 /// How long an answer may take. dcgm-exporter's takes milliseconds: it was made before.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// An exposition of a node's GPUs has some hundred kilobytes at most.
-const MOST: usize = 16 << 20;
+const MOST: usize = 4 << 20;
+/// With its head, its chunks' sizes, and all that may come before it.
+const MOST_IN_ALL: u64 = 5 << 20;
 const METRICS: &str = "/metrics";
 
 /// Where an exporter answers.
@@ -113,6 +116,9 @@ pub async fn follow(
 async fn ask(exporter: &ExporterUrl) -> Result<Bytes, String> {
     let stream = TcpStream::connect((exporter.host.as_str(), exporter.port)).await;
     let stream = stream.map_err(|why| format!("cannot connect: {why}"))?;
+    // Answers like `100 Continue` could come without end, and so could the sizes of chunks.
+    let (from, to) = stream.into_split();
+    let stream = tokio::io::join(from.take(MOST_IN_ALL), to);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|why| format!("no HTTP: {why}"))?;
@@ -126,8 +132,13 @@ async fn ask(exporter: &ExporterUrl) -> Result<Bytes, String> {
         if response.status() != http::StatusCode::OK {
             return Err(format!("it answers {}", response.status()));
         }
-        let body = Limited::new(response.into_body(), MOST).collect().await;
-        Ok(body.map_err(|why| format!("the answer is not whole: {why}"))?.to_bytes())
+        let (mut body, mut whole) = (Limited::new(response.into_body(), MOST), Vec::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|why| format!("the answer is not whole: {why}"))?;
+            // Pieces of a byte each are not kept apart.
+            whole.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        }
+        Ok(whole.into())
     };
     // The connection does its work while the answer is waited for. Its end is the answer's end, good or bad.
     let mut answered = std::pin::pin!(answered);
@@ -141,6 +152,7 @@ async fn ask(exporter: &ExporterUrl) -> Result<Bytes, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncWriteExt as _;
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
@@ -151,5 +163,32 @@ mod tests {
         for wrong in ["", "localhost:9400", "https://localhost:9400", "http://", "ftp://a", "http://a b"] {
             assert_eq!(read(wrong), Err(BadExporterUrl), "{wrong}");
         }
+    }
+
+    /// What comes of asking an exporter that answers so, and never ends.
+    async fn asked(head: &'static str, again: &str) -> Result<Bytes, String> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let again = again.repeat(1000);
+        let answering = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut lasts = stream.write_all(head.as_bytes()).await;
+            while lasts.is_ok() {
+                lasts = stream.write_all(again.as_bytes()).await;
+            }
+        });
+        let exporter = ExporterUrl::at(IpAddr::from([127, 0, 0, 1]), port);
+        let answer = tokio::time::timeout(PATIENCE, ask(&exporter)).await.expect("it is not heard out");
+        answering.await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_end_is_not_heard_out() {
+        let answer = asked("HTTP/1.1 200 OK\r\n\r\n", "DCGM_FI_DEV_GPU_UTIL 1\n").await;
+        assert!(answer.unwrap_err().starts_with("the answer is not whole: "));
+        let further = format!("HTTP/1.1 100 Continue\r\nx: {}\r\n\r\n", "x".repeat(1000));
+        let answer = asked("", &further).await;
+        assert!(answer.unwrap_err().starts_with("no HTTP: "));
     }
 }
