@@ -1,12 +1,14 @@
 //! From observations to a report, in one direction. Enters: observations in about the order of their time;
 //! leaves: a report. The same for a replay and a live agent; only the sources differ.
 
+mod blind;
 mod look;
 mod unresolved;
 pub mod windows;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use blind::Blind;
 pub use unresolved::Unresolved;
 
 use crate::attribute::{self, NobodysBecause};
@@ -37,7 +39,7 @@ pub struct Pipeline {
     history: History,
     readings: Readings,
     strangers: Strangers,
-    blind: Vec<String>,
+    blind: Blind,
     /// Whether each kind of source is up, where somebody told, and since when.
     sources: BTreeMap<SourceKind, SourceState>,
     tallies: Tallies,
@@ -70,7 +72,7 @@ impl Pipeline {
             history: History::default(),
             readings: Readings::default(),
             strangers: Strangers::default(),
-            blind: Vec::new(),
+            blind: Blind::default(),
             sources: BTreeMap::new(),
             tallies: Tallies::default(),
             lookups: Lookups::default(),
@@ -132,18 +134,10 @@ impl Pipeline {
             Observation::Socket(event) => self.socket(&event),
             Observation::Lost(loss) => self.ledger.lost(&loss),
             Observation::Blind { nodes, .. } => {
-                for node in nodes {
-                    let node = crate::inventory::node_name(node);
-                    if let Err(place) = self.blind.binary_search_by(|known| known.as_str().cmp(node)) {
-                        self.blind.insert(place, node.to_owned());
-                    }
-                }
+                nodes.iter().for_each(|node| self.blind.add(node, &self.inventory));
             }
             Observation::Reached { nodes, .. } => {
-                for node in nodes {
-                    let node = crate::inventory::node_name(node);
-                    self.blind.retain(|known| known != node);
-                }
+                nodes.iter().for_each(|node| self.blind.reach(node));
             }
         }
     }
