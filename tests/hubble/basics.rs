@@ -44,3 +44,24 @@ async fn only_what_was_asked_for_is_told() {
     client.until("two flows", |heard| heard.flows == 2).await;
     assert_eq!(client.heard.passed.unasked, 1);
 }
+
+/// Nothing is wrong with a stream that ends, but nothing is watched any more either.
+#[tokio::test]
+async fn a_stream_that_ends_well_is_told_as_that() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = FakeHubble::on_socket(Traits::node(), directory.path());
+    let mut client = Client::start(on_socket(&server.path), everything());
+    client.connected().await;
+    client.until("the stream", |_| !server.requests().is_empty()).await;
+    server.end_streams();
+    client.until("its end", |heard| heard.downs() > 0).await;
+    let down = client.heard.states.iter().find_map(|state| match state {
+        SourceState::Down { why, .. } => Some(why.as_str()),
+        SourceState::Up(_) => None,
+    });
+    assert!(down.is_some_and(|why| why.contains("the server ended the stream")), "{down:?}");
+    // It is asked again, and what comes then is taken.
+    client.until("another stream", |_| server.requests().len() > 1).await;
+    server.emit(syn("gpu-node-a", "trainer-0", "trainer-1", 1, now()));
+    client.until("a flow", |heard| heard.flows == 1).await;
+}

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use firedoor::hubble::message;
+use firedoor::hubble::convert::{self, Unusable};
+use firedoor::hubble::{json, message};
 use firedoor_core::drop_reason::DropReason;
 use firedoor_core::facts::Protocol;
 use firedoor_core::observation::{
@@ -274,6 +275,100 @@ proptest! {
     fn any_bytes_are_read_alike_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         both_agree(&bytes);
     }
+}
+
+/// What names nothing in Kubernetes is refused, whoever is called so, in both forms that Hubble writes.
+#[test]
+fn names_that_nothing_can_have_are_refused() {
+    let at = prost_types::Timestamp { seconds: 1_793_527_220, nanos: 5 };
+    let [_, drop] = denial("gpu-node-a", "trainer-0", "trainer-1", 7, at);
+    let with = |change: &dyn Fn(&mut flow::Flow)| {
+        let mut response = drop.clone();
+        let Some(ResponseTypes::Flow(flow)) = &mut response.response_types else { panic!("a flow") };
+        change(flow);
+        response.encode_to_vec()
+    };
+    let (fits, long) = ("n".repeat(253), "n".repeat(254));
+    let refused = |bytes: &[u8]| matches!(message::observation(bytes), Err(Unusable::Name(_)));
+    for (name, expected) in [(&fits, false), (&long, true)] {
+        let source = |flow: &mut flow::Flow| flow.source.get_or_insert_default().pod_name.clone_from(name);
+        let target =
+            |flow: &mut flow::Flow| flow.destination.get_or_insert_default().namespace.clone_from(name);
+        let node = |flow: &mut flow::Flow| flow.node_name = format!("{}/{name}", "c".repeat(63));
+        for change in [&source as &dyn Fn(&mut flow::Flow), &target, &node] {
+            assert_eq!(refused(&with(change)), expected, "{} bytes", name.len());
+        }
+        let node = format!("{}/{name}", "c".repeat(63));
+        for bytes in [lost(&node, 2, 9, at).encode_to_vec(), unreachable(&node).encode_to_vec()] {
+            assert_eq!(refused(&bytes), expected, "{} bytes", name.len());
+        }
+        assert_eq!(message::envelope(&lost(&node, 2, 9, at).encode_to_vec()).is_err(), expected);
+    }
+}
+
+fn unreachable(node: &str) -> GetFlowsResponse {
+    let status = firedoor_proto::relay::NodeStatusEvent {
+        state_change: 2,
+        node_names: vec!["gpu-node-b".to_owned(), node.to_owned()],
+        message: String::new(),
+    };
+    GetFlowsResponse {
+        response_types: Some(ResponseTypes::NodeStatus(status)),
+        ..GetFlowsResponse::default()
+    }
+}
+
+/// A policy that cannot be one is left out; that the packet was dropped is still true.
+#[test]
+fn policies_that_cannot_be_are_left_out() {
+    let at = prost_types::Timestamp { seconds: 1_793_527_220, nanos: 5 };
+    let [_, mut response] = denial("gpu-node-a", "trainer-0", "trainer-1", 7, at);
+    let Some(ResponseTypes::Flow(told)) = &mut response.response_types else { panic!("a flow") };
+    let policy = |name: &str, namespace: &str, kind: &str| flow::Policy {
+        name: name.to_owned(),
+        namespace: namespace.to_owned(),
+        kind: kind.to_owned(),
+        ..flow::Policy::default()
+    };
+    let long = "n".repeat(254);
+    told.egress_denied_by = vec![
+        policy(&long, "ml", ""),
+        policy("a", &long, ""),
+        policy("a", "ml", &long),
+        policy("locked", "ml", ""),
+    ];
+    let bytes = response.encode_to_vec();
+    let Ok(Some(Observation::Flow(flow))) = message::observation(&bytes) else { panic!("a flow") };
+    let names: Vec<&str> = flow.denied_by.iter().map(|policy| policy.name).collect();
+    assert_eq!(names, ["locked"]);
+}
+
+/// The same in JSON.
+#[test]
+fn names_in_json_are_held_to_the_same() {
+    let (fits, long) = ("n".repeat(253), "n".repeat(254));
+    let flow = |pod: &str, node: &str, policy: &str| {
+        serde_json::json!({"flow": {"time": "2026-11-07T09:00:06Z", "verdict": "DROPPED", "node_name": node,
+            "source": {"namespace": "ml", "pod_name": pod}, "egress_denied_by": [{"name": policy, "namespace": "ml"}]}})
+        .to_string()
+    };
+    let policies = |line: &str| -> Result<usize, Unusable> {
+        let response = json::response(line).expect("a response");
+        let flow = response.flow.as_ref().expect("a flow");
+        Ok(convert::flow(flow, "", "")?.denied_by.len())
+    };
+    assert_eq!(policies(&flow(&fits, &fits, &fits)), Ok(1));
+    assert_eq!(policies(&flow("a", "n", &long)), Ok(0));
+    assert_eq!(policies(&flow(&long, "n", "p")), Err(Unusable::Name(254)));
+    let node = "n".repeat(318);
+    assert_eq!(policies(&flow("a", &node, "p")), Err(Unusable::Name(318)));
+    let status =
+        serde_json::json!({"node_status": {"state_change": "NODE_UNAVAILABLE", "node_names": ["b", node]}});
+    let line = status.to_string();
+    let response = json::response(&line).expect("a response");
+    let told = convert::node_status(response.node_status.as_ref().expect("a status"), "");
+    let Some(Observation::Blind { nodes, .. }) = told else { panic!("a node is not seen") };
+    assert_eq!(nodes, ["b"]);
 }
 
 /// Every type and version of message that the fake server sends says what it should.

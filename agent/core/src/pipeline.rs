@@ -1,6 +1,7 @@
 //! From observations to a report, in one direction. Enters: observations in about the order of their time;
 //! leaves: a report. The same for a replay and a live agent; only the sources differ.
 
+mod blind;
 mod look;
 mod unresolved;
 pub mod windows;
@@ -8,6 +9,7 @@ pub mod windows;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+pub use blind::Blind;
 pub use unresolved::Unresolved;
 
 use crate::attribute::{self, NobodysBecause};
@@ -38,7 +40,7 @@ pub struct Pipeline {
     history: History,
     readings: Readings,
     strangers: Strangers,
-    blind: Vec<String>,
+    blind: Blind,
     /// Whether each kind of source is up, where somebody told, and since when.
     sources: BTreeMap<SourceKind, SourceState>,
     tallies: Tallies,
@@ -73,7 +75,7 @@ impl Pipeline {
             history: History::default(),
             readings: Readings::default(),
             strangers: Strangers::default(),
-            blind: Vec::new(),
+            blind: Blind::default(),
             sources: BTreeMap::new(),
             tallies: Tallies::default(),
             lookups: Lookups::default(),
@@ -153,18 +155,10 @@ impl Pipeline {
             Observation::Socket(event) => self.socket(&event),
             Observation::Lost(loss) => self.ledger.lost(&loss),
             Observation::Blind { nodes, .. } => {
-                for node in nodes {
-                    let node = crate::inventory::node_name(node);
-                    if let Err(place) = self.blind.binary_search_by(|known| known.as_str().cmp(node)) {
-                        self.blind.insert(place, node.to_owned());
-                    }
-                }
+                nodes.iter().for_each(|node| self.blind.add(node, &self.inventory));
             }
             Observation::Reached { nodes, .. } => {
-                for node in nodes {
-                    let node = crate::inventory::node_name(node);
-                    self.blind.retain(|known| known != node);
-                }
+                nodes.iter().for_each(|node| self.blind.reach(node));
             }
         }
     }

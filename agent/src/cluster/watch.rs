@@ -50,7 +50,8 @@ pub(super) struct Patience {
     pub(super) page: u32,
     /// How long a watch is asked to last.
     pub(super) watch: Duration,
-    /// A watch on which nothing came for this long is taken for dead. Bookmarks come about every minute.
+    /// A watch on which nothing came for this long is taken for dead, and answered by a new list. Bookmarks come about
+    /// every minute.
     pub(super) idle: Duration,
     /// When to ask again for what RBAC refused or the server does not serve.
     pub(super) recheck: Duration,
@@ -279,7 +280,9 @@ impl Watch {
                         return Some(self.failed(why));
                     }
                     Err(_) => {
-                        self.state = State::Open { version };
+                        // Who holds back what a watch tells does so with the next one, too, bookmarks included: only a
+                        // list finds what changed.
+                        self.state = State::List(Progress::default());
                         return None;
                     }
                 },

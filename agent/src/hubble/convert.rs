@@ -27,6 +27,9 @@ pub enum Unusable {
     /// A flow without addresses and pods says nothing about anybody.
     #[error("the flow names neither addresses nor pods")]
     NoEnds,
+    /// A name that nothing in Kubernetes can have, by its length.
+    #[error("a name of {0} bytes is longer than any in Kubernetes")]
+    Name(usize),
     /// Bytes that are no message.
     #[error("the bytes are no message of Hubble's: {0}")]
     Wire(&'static str),
@@ -57,9 +60,11 @@ pub fn flow<'a>(
         return Err(Unusable::NoEnds);
     }
     let node = flow.node_name.as_str();
+    let observer = if node.is_empty() { outer_node } else { node };
+    check_names([&src, &dst], observer)?;
     Ok(Flow {
         at,
-        observer: if node.is_empty() { outer_node } else { node },
+        observer,
         source: SourceKind::Hubble,
         kind,
         sub_kind,
@@ -75,6 +80,26 @@ pub fn flow<'a>(
     })
 }
 
+/// Whether the pods and the node can be called so.
+pub(super) fn check_names(ends: [&End<'_>; 2], node: &str) -> Result<(), Unusable> {
+    let pods = ends.into_iter().filter_map(|end| end.pod);
+    match pods.flat_map(|(namespace, pod)| [namespace, pod]).find(|name| values::is_overlong(name)) {
+        Some(name) => Err(Unusable::Name(name.len())),
+        None => check_node(node.as_bytes()),
+    }
+}
+
+/// Whether a node can be called so.
+pub(super) fn check_node(node: &[u8]) -> Result<(), Unusable> {
+    if values::is_overlong_node(node) { Err(Unusable::Name(node.len())) } else { Ok(()) }
+}
+
+/// Whether a policy can be one: it has a name, and none that is too long.
+pub(super) fn is_policy(policy: &NamedPolicy<'_>) -> bool {
+    let overlong = [policy.kind, policy.namespace, policy.name].into_iter().any(values::is_overlong);
+    !policy.name.is_empty() && !overlong
+}
+
 /// Lost events as an observation; without a time where the message has no readable one, since its count is still true.
 ///
 /// # Errors
@@ -82,6 +107,7 @@ pub fn flow<'a>(
 pub fn lost<'a>(lost: &json::LostEvents<'_>, node: &'a str, time: &str) -> Result<Observation<'a>, Unusable> {
     let number = lost.num_events_lost.0;
     let count = u64::try_from(number).map_err(|_| Unusable::Lost(number))?;
+    check_node(node.as_bytes())?;
     let observer = (!node.is_empty()).then_some(node);
     let at = Timestamp::parse(time);
     let cause = values::lost_cause(code(&lost.source, values::lost_source_code));
@@ -93,7 +119,8 @@ pub fn lost<'a>(lost: &json::LostEvents<'_>, node: &'a str, time: &str) -> Resul
 pub fn node_status<'a>(status: &'a json::NodeStatus<'a>, time: &str) -> Option<Observation<'a>> {
     let state = values::node_state(code(&status.state_change, values::node_state_code));
     let blind = state == values::NodeState::Blind;
-    let nodes = status.node_names.iter().flatten().map(json::Text::as_str).collect();
+    let nodes = status.node_names.iter().flatten().map(json::Text::as_str);
+    let nodes = nodes.filter(|node| check_node(node.as_bytes()).is_ok()).collect();
     blind.then(|| Observation::Blind { at: Timestamp::parse(time).unwrap_or(Timestamp::MIN), nodes })
 }
 
@@ -151,12 +178,13 @@ fn event(flow: &json::Flow<'_>) -> Option<(i64, i64)> {
 
 fn denied_by<'a>(flow: &'a json::Flow<'a>) -> Vec<NamedPolicy<'a>> {
     let named = |policies: &'a Option<Vec<json::Policy<'a>>>, direction| {
-        policies.iter().flatten().filter(|p| !p.name.as_str().is_empty()).map(move |policy| NamedPolicy {
+        let policies = policies.iter().flatten().map(move |policy| NamedPolicy {
             kind: policy_kind(policy),
             namespace: policy.namespace.as_str(),
             name: policy.name.as_str(),
             direction,
-        })
+        });
+        policies.filter(is_policy)
     };
     let egress = named(&flow.egress_denied_by, Direction::Egress);
     egress.chain(named(&flow.ingress_denied_by, Direction::Ingress)).collect()

@@ -10,7 +10,7 @@ use firedoor_core::time::Timestamp;
 
 use flow::Parts;
 
-use super::convert::Unusable;
+use super::convert::{Unusable, check_node};
 use super::values::{self, NodeState};
 use super::wire::{BYTES, Damage, Fields, NUMBER};
 
@@ -63,6 +63,7 @@ pub fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Unusable> {
             _ => fields.skip(field, kind)?,
         }
     }
+    check_node(envelope.node)?;
     envelope.time = time.stamp();
     Ok(envelope)
 }
@@ -101,7 +102,11 @@ impl<'a> NodeStatus<'a> {
         while let Some((field, kind)) = fields.next()? {
             match (field, kind) {
                 (1, NUMBER) => self.state = values::node_state(fields.int32()?.into()),
-                (2, BYTES) => self.nodes.push(fields.text()?),
+                (2, BYTES) => {
+                    let node = fields.text()?;
+                    check_node(node.as_bytes())?;
+                    self.nodes.push(node);
+                }
                 _ => fields.skip(field, kind)?,
             }
         }
@@ -169,6 +174,7 @@ pub fn observation(bytes: &[u8]) -> Result<Option<Observation<'_>>, Unusable> {
         Kind::Flow => Ok(Some(Observation::Flow(parts.flow(outer)?))),
         Kind::Lost => {
             let (node, at) = (outer.node()?, outer.time()?);
+            check_node(outer.node)?;
             let Lost { cause, count } = lost;
             let observer = (!node.is_empty()).then_some(node);
             let loss = Loss { at, observer, source: SourceKind::Hubble, cause, count };

@@ -5,6 +5,24 @@
 use firedoor_core::drop_reason::DropReason;
 use firedoor_core::observation::{ConnectionState, Direction, EventKind, Verdict};
 
+/// The longest name that Kubernetes gives to anything, in bytes.
+const LONGEST_NAME: usize = 253;
+/// The longest name of a node: behind a cluster's, which is a DNS label, and a slash.
+const LONGEST_NODE: usize = 63 + 1 + LONGEST_NAME;
+
+/// Whether nothing in Kubernetes can have this name. What a server calls things is remembered for long: it must not be
+/// of any length.
+#[must_use]
+pub const fn is_overlong(name: &str) -> bool {
+    name.len() > LONGEST_NAME
+}
+
+/// The same for a node's name, which may not be text yet.
+#[must_use]
+pub const fn is_overlong_node(name: &[u8]) -> bool {
+    name.len() > LONGEST_NODE
+}
+
 /// Stands for a name that is not known: it was told, but says nothing.
 const UNKNOWN: i64 = i64::MAX;
 

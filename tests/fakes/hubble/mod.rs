@@ -80,6 +80,8 @@ pub(crate) struct State {
     pub(crate) nodes: BTreeMap<String, NodeState>,
     /// Grows with every restart: streams of an earlier one end.
     generation: u64,
+    /// Whether streams end with nothing wrong.
+    pub(crate) ends_well: bool,
     /// Everything that was ever emitted, in order.
     log: Vec<Emitted>,
     /// What was asked for.
@@ -126,6 +128,7 @@ impl FakeHubble {
             nodes: nodes(&traits),
             traits,
             generation: 0,
+            ends_well: false,
             log: Vec::new(),
             requests: Vec::new(),
             clients: Vec::new(),
@@ -208,6 +211,15 @@ impl FakeHubble {
         let mut state = self.shared.state();
         state.nodes = nodes(&state.traits);
         state.generation += 1;
+        drop(state);
+        self.shared.touch();
+    }
+
+    /// Ends all streams as one that is read to its end: with nothing wrong.
+    pub(crate) fn end_streams(&self) {
+        let mut state = self.shared.state();
+        state.generation += 1;
+        state.ends_well = true;
         drop(state);
         self.shared.touch();
     }

@@ -236,6 +236,7 @@ impl Reader {
                         () = self.to.closed() => return,
                     }
                 }
+                Look::Restarted if self.shared.state().ends_well => return,
                 Look::Restarted => {
                     let _ = self.to.send(Err(Status::unavailable("the server is going away"))).await;
                     return;

@@ -110,15 +110,16 @@ impl<'a> JobContext<'a> {
         };
         let unnamed = if observers.contains(&ObserverId::UNKNOWN) { 0 } else { lost(ObserverId::UNKNOWN) };
         let lost = observers.iter().map(|id| lost(*id)).fold(unnamed, u64::saturating_add);
-        let blind = self.blind_nodes().next().is_some() || self.evidence.down().next().is_some();
-        JobCoverage { lost, complete: lost == 0 && !blind }
+        let evidence = self.evidence;
+        let blind = self.blind_nodes().next().is_some() || evidence.blind.beyond();
+        JobCoverage { lost, complete: lost == 0 && !blind && evidence.down().next().is_none() }
     }
 
     /// Nodes of the job's pods that a relay could not reach.
     pub(super) fn blind_nodes(&self) -> impl Iterator<Item = &str> {
         let nodes: BTreeSet<&str> =
             self.members().filter_map(|id| self.evidence.inventory.pod(id).node.as_deref()).collect();
-        nodes.into_iter().filter(|node| self.evidence.blind.iter().any(|blind| blind == node))
+        nodes.into_iter().filter(|node| self.evidence.blind.contains(node))
     }
 
     /// Of pairs with their weights those that a finding lists, in the order given.

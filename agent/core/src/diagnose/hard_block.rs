@@ -9,8 +9,10 @@ use crate::drop_reason::{DropClass, DropReason};
 use crate::facts::Protocol;
 use crate::history::{Blocked, PairHistory, Streak};
 use crate::ledger::window::{Span, join};
-use crate::ledger::{PairKey, PortClass, Traffic};
-use crate::report::{Cause, CauseKind, FindingReport, FindingState, PairReport, PortsReport, Symptom};
+use crate::ledger::{MAX_NAMED, PairKey, PortClass, Traffic};
+use crate::report::{
+    Cause, CauseKind, Certainty, FindingReport, FindingState, PairReport, PolicyBlame, PortsReport, Symptom,
+};
 
 use crate::time::Timestamp;
 
@@ -159,7 +161,7 @@ fn finding(
     (troubles, attributions): &Group,
 ) -> FindingReport {
     let span = troubles.iter().map(|t| Some(t.span)).fold(None, join);
-    let blamed: BTreeSet<_> = attributions.iter().flat_map(|a| a.blamed.iter().cloned()).collect();
+    let blamed = blamed(attributions);
     let notes: BTreeSet<_> = attributions.iter().flat_map(|a| a.notes.iter().cloned()).collect();
     FindingReport {
         symptom: Symptom::HardBlock,
@@ -167,7 +169,7 @@ fn finding(
         since: span.map(|s| s.first),
         last_seen: span.map(|s| s.last),
         summary: sentence::summary(context, cause, state, troubles),
-        cause: Cause { kind: cause, reason: reason(troubles), policies: blamed.into_iter().collect() },
+        cause: Cause { kind: cause, reason: reason(troubles), policies: blamed },
         pairs: pairs(context, &context.listed(troubles.iter().map(|t| (t.failed(), t)).collect())),
         evidence: evidence(context, state, troubles)
             .into_iter()
@@ -178,6 +180,17 @@ fn finding(
         rtt: None,
         cost: None,
     }
+}
+
+/// The policies behind these blocks. A source may name as many as it likes: of those no more are told than of one denial.
+fn blamed(attributions: &[Attribution]) -> Vec<PolicyBlame> {
+    let blamed: BTreeSet<&PolicyBlame> = attributions.iter().flat_map(|a| &a.blamed).collect();
+    let mut reported = 0;
+    let told = blamed.into_iter().filter(|policy| {
+        reported += usize::from(policy.certainty == Certainty::Reported);
+        policy.certainty != Certainty::Reported || reported <= MAX_NAMED
+    });
+    told.cloned().collect()
 }
 
 /// The reason most packets were dropped for.

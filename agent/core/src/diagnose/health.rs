@@ -24,6 +24,12 @@ pub(super) fn unknowns(context: &JobContext<'_>, worst: Option<JobVerdict>) -> V
         unknowns
             .push(format!("node {node} could not be reached by the relay: what happens there is not seen"));
     }
+    if context.evidence.blind.beyond() {
+        unknowns.push(
+            "the relay could not reach more nodes than are remembered: what happens there is not seen"
+                .to_owned(),
+        );
+    }
     for (source, since) in context.evidence.down() {
         unknowns.push(format!(
             "the {} source is down since {since}: what it alone sees is not seen",

@@ -22,7 +22,7 @@ use crate::history::{History, PairHistory, Stories};
 use crate::inventory::{Inventory, JobIndex, PodId};
 use crate::ledger::{Observers, PairKey, Totals};
 use crate::observation::{Capabilities, SourceKind};
-use crate::pipeline::SourceState;
+use crate::pipeline::{Blind, SourceState};
 use crate::policy::PolicySet;
 use crate::report::{
     Coverage, FindingReport, FindingState, GpuReport, GpuState, JobReport, JobVerdict, MemberReport, Report,
@@ -50,7 +50,7 @@ pub struct Evidence<'a> {
     /// What accelerators do.
     pub readings: &'a Readings,
     /// Nodes a relay could not reach.
-    pub blind: &'a [String],
+    pub blind: &'a Blind,
     /// Whether each kind of source is up, where somebody told.
     pub sources: &'a BTreeMap<SourceKind, SourceState>,
     /// The time, where it passes by a clock and not by events alone.
@@ -138,7 +138,7 @@ fn coverage(evidence: &Evidence<'_>) -> Coverage {
         unresolved: totals.unresolved,
         ambiguous: totals.ambiguous,
         far_future: totals.far_future,
-        blind_nodes: evidence.blind.to_vec(),
+        blind_nodes: evidence.blind.names(),
         overflow: totals.overflow,
         watched: evidence.sources.iter().map(|(source, state)| watched(*source, *state)).collect(),
     }

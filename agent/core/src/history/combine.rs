@@ -165,7 +165,7 @@ fn owned(views: Vec<View<'_, Denied>>, owner: Option<ObserverId>) -> Option<(Win
     let (looked, chosen) = candidates.iter().max_by_key(rank)?;
     let mut chosen = (*chosen).clone();
     for (window, denied) in &views {
-        chosen.named.extend(denied.named.iter().cloned());
+        chosen.named.extend(denied.named.iter());
         if window.source == SourceKind::Hubble && !denied.reasons.is_empty() {
             // Hubble knows the cause; counts stay those of the chosen look.
             chosen.reasons = denied.reasons.clone();

@@ -299,12 +299,6 @@ impl Inventory {
         provider(self.node_of(pod)?.provider_id.as_deref()?)
     }
 
-    /// Whether there is a node of this name, or a pod on one.
-    #[must_use]
-    pub fn knows_node(&self, name: &str) -> bool {
-        self.nodes.contains_key(name) || self.pods.iter().any(|pod| pod.node.as_deref() == Some(name))
-    }
-
     /// The node a pod runs on; `None` when unknown.
     #[must_use]
     pub fn node_of(&self, pod: PodId) -> Option<&Node> {

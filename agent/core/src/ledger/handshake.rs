@@ -228,7 +228,7 @@ impl Event {
                 let audited = &mut port.failures.get_or_insert_default().audited;
                 audited.attempts.add(at, u64::from(handshake.note(Step::Audited)));
                 audited.drops += u64::from(sighting.kind != EventKind::PolicyVerdict);
-                audited.named.extend(sighting.denied_by.iter().cloned());
+                audited.named.extend(&sighting.denied_by);
                 if let Some(reason) = sighting.drop_reason() {
                     *audited.reasons.entry(reason).or_default() += 1;
                 }
@@ -249,5 +249,5 @@ fn deny(handshake: &mut Handshake, denied: &mut Denied, sighting: &Sighting) {
     if let Some(reason) = sighting.drop_reason() {
         *denied.reasons.entry(reason).or_default() += new_packets;
     }
-    denied.named.extend(sighting.denied_by.iter().cloned());
+    denied.named.extend(&sighting.denied_by);
 }

@@ -5,6 +5,7 @@
 mod account;
 mod handshake;
 mod kernel;
+mod named;
 mod observer;
 mod pairs;
 mod recent;
@@ -26,6 +27,7 @@ use crate::time::Timestamp;
 pub use account::{Account, Accounts, Totals};
 use handshake::Handshakes;
 use kernel::Kernel;
+pub use named::{MAX_NAMED, Named};
 use observer::{Admission, Clocks, Held};
 pub use observer::{ObserverId, Observers};
 pub use pairs::Pairs;

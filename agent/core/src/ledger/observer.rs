@@ -20,8 +20,8 @@ impl ObserverId {
     pub const UNKNOWN: ObserverId = ObserverId(0);
 }
 
-/// More nodes than this in one ledger are not believed.
-const MAX_OBSERVERS: usize = 65_536;
+/// More nodes than this in one ledger are not believed: each has clocks and windows of its own. Kubernetes supports 5,000.
+pub(super) const MAX_OBSERVERS: usize = 8_192;
 /// So many events wait while a node's jump in time is in doubt.
 const MAX_HELD: usize = 64;
 /// A jump is believed when this many events agree on it ...

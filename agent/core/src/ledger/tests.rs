@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
 
+use super::observer::MAX_OBSERVERS;
 use super::*;
 use crate::attribute::{Ends, Peer};
 use crate::drop_reason::DropReason;
@@ -282,4 +283,22 @@ fn what_waited_for_its_clock_is_not_late() {
     let settings = Settings { lateness_of, ..Settings::default() };
     let (totals, _) = run(&[0, 5, 20].map(at), settings);
     assert_eq!((totals.late, totals.attributed), (0, 3));
+}
+
+/// A relay may name what nodes it likes; each one believed has a clock and windows of its own.
+#[test]
+fn more_nodes_than_a_cluster_has_are_rejected() {
+    let mut ledger = Ledger::new(Settings::default());
+    let nodes = MAX_OBSERVERS as u64 + 100;
+    for number in 0..nodes {
+        let node = format!("node-{number}");
+        let event = at(0);
+        ledger.flow(&Flow { observer: &node, ..event.flow() }, || event.concerns());
+    }
+    ledger.finish();
+    let totals = ledger.totals();
+    assert!(conserved(&totals), "{totals:?}");
+    // The empty name has a place, too.
+    assert_eq!((totals.received, totals.rejected), (nodes, 101));
+    assert!(ledger.take_closed().len() < MAX_OBSERVERS);
 }

@@ -3,17 +3,18 @@
 //! what makes merging commutative, associative and idempotent.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::attribute::{Peer, ReportedPolicy};
+use crate::attribute::Peer;
 use crate::drop_reason::DropReason;
 use crate::facts::Protocol;
 use crate::inventory::{JobIndex, PodId};
 use crate::observation::{Direction, SourceKind};
 use crate::time::Timestamp;
 
+use super::named::Named;
 use super::observer::ObserverId;
 use super::pairs::Pairs;
 use super::traffic::Traffic;
@@ -99,8 +100,8 @@ pub struct Denied {
     pub drops: u64,
     /// Why, by packet.
     pub reasons: BTreeMap<DropReason, u64>,
-    /// Policies the source named.
-    pub named: BTreeSet<ReportedPolicy>,
+    /// Policies the source named, as many as are remembered.
+    pub named: Named,
 }
 
 impl Denied {
@@ -111,7 +112,7 @@ impl Denied {
         for (reason, count) in &other.reasons {
             *self.reasons.entry(*reason).or_default() += count;
         }
-        self.named.extend(other.named.iter().cloned());
+        self.named.extend(other.named.iter());
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Pipeline, SourceState, denials, take_told};
+use super::{Blind, Pipeline, SourceState, denials, take_told};
 use crate::diagnose::{Evidence, job_report, report_of};
 use crate::inventory::{FastMap, JobIndex, PodId};
 use crate::ledger::{Ledger, ObserverId, Totals, Window, WindowKey};
@@ -22,7 +22,7 @@ const AGEINGS: u32 = 20;
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Common {
     missing: Vec<(ObserverId, u64, u64, Vec<SourceKind>)>,
-    blind: Vec<String>,
+    blind: Blind,
     sources: BTreeMap<SourceKind, SourceState>,
     readings: u64,
 }
@@ -114,8 +114,7 @@ impl Pipeline {
         if self.history.age(now, horizon) {
             self.looks.base = [self.looks.base[1], self.ledger.totals().decided()];
             self.strangers.turn();
-            let inventory = &self.inventory;
-            self.blind.retain(|node| inventory.knows_node(node));
+            self.blind.forget_unknown(&self.inventory);
         }
         let inventory = &self.inventory;
         self.readings
@@ -133,7 +132,7 @@ impl Looks {
         let missing = evidence.history.observers().map(|(id, of)| (id, of.lost, of.overflow, of.sources));
         let common = Common {
             missing: missing.collect(),
-            blind: evidence.blind.to_vec(),
+            blind: evidence.blind.clone(),
             sources: evidence.sources.clone(),
             readings: evidence.readings.edition(),
         };

@@ -1,6 +1,7 @@
 //! A pipeline that lives on: looked at while events come, and told of a cluster that changes.
 
 mod ageing;
+mod bounds;
 mod churn;
 mod listens;
 mod looks;

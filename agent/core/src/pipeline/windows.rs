@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 
 /// Pairs told of a node's windows, and of what pairs came to; what is left out is counted.
 const MAX_PAIRS: usize = 50_000;
-/// Pairs with failures that are kept of closed windows.
+/// Pairs with failures that are kept of closed windows; a window without any takes the room of one.
 pub(super) const KEPT: usize = 4_096;
 
 /// What a pipeline saw.
@@ -193,6 +193,11 @@ struct Names<'a> {
     pods: Vec<PodName>,
 }
 
+/// How much room a window takes that is kept.
+fn room(window: &Window) -> usize {
+    window.pairs.len().max(1)
+}
+
 fn span(span: Option<Span>) -> Option<[Timestamp; 2]> {
     span.map(|span| [span.first, span.last])
 }
@@ -345,12 +350,19 @@ impl Pipeline {
             self.kept.push_back((key, window.only_failures()));
         }
         let Some(newest) = self.kept.back().map(|(key, _)| key.start) else { return };
-        let mut pairs: usize = self.kept.iter().map(|(_, window)| window.pairs.len()).sum();
-        while let Some((key, window)) = self.kept.front() {
-            if key.start >= newest.minus(horizon) && pairs <= KEPT {
-                break;
-            }
-            pairs -= window.pairs.len();
+        let since = newest.minus(horizon);
+        while self.kept.front().is_some_and(|(key, _)| key.start < since) {
+            self.kept.pop_front();
+        }
+        let mut taken: usize = self.kept.iter().map(|(_, window)| room(window)).sum();
+        // Windows in which nothing failed say the least: they go first.
+        self.kept.retain(|(_, window)| {
+            let goes = taken > KEPT && window.pairs.is_empty();
+            taken -= usize::from(goes);
+            !goes
+        });
+        while let Some((_, window)) = self.kept.front().filter(|_| taken > KEPT) {
+            taken -= room(window);
             self.kept.pop_front();
         }
     }

@@ -11,7 +11,7 @@ use firedoor_core::ledger::RttSketch;
 use firedoor_core::membership::Grouping;
 use firedoor_core::object::Object;
 use firedoor_core::observation::{
-    Direction, End, EventKind, Flow, Observation, SourceKind, TcpFlags, Verdict,
+    Direction, End, EventKind, Flow, NamedPolicy, Observation, SourceKind, TcpFlags, Verdict,
 };
 use firedoor_core::pipeline::Pipeline;
 use firedoor_core::settings::Settings;
@@ -100,7 +100,14 @@ fn pod(index: usize, uid: &str) -> Object {
 }
 
 /// A SYN of one pod of the job to another from this port, dropped.
-fn denied(from: (usize, u16), to: usize, at: Timestamp, node: &str) -> Flow<'_> {
+fn denied<'a>(
+    from: (usize, u16),
+    to: usize,
+    at: Timestamp,
+    node: &'a str,
+    policy: Option<&'a str>,
+) -> Flow<'a> {
+    let (kind, namespace, direction) = ("CiliumNetworkPolicy", "ml", Direction::Egress);
     Flow {
         at,
         observer: node,
@@ -115,12 +122,13 @@ fn denied(from: (usize, u16), to: usize, at: Timestamp, node: &str) -> Flow<'_> 
         is_reply: None,
         direction: Some(Direction::Egress),
         state: None,
-        denied_by: Vec::new(),
+        denied_by: policy.map(|name| NamedPolicy { kind, namespace, name, direction }).into_iter().collect(),
     }
 }
 
-/// The metrics of an agent that saw each of `pods` pods of a job being denied its way to `peers` others.
-fn metrics_of_a_job(pods: usize, peers: usize) -> String {
+/// The metrics of an agent that saw each of `pods` pods of a job being denied its way to `peers` others; each of them by
+/// a policy of its own, if `named`.
+fn metrics_of_a_job(pods: usize, peers: usize, named: bool) -> String {
     let objects = (0..ZONES).map(node).chain((0..pods).map(|index| pod(index, "u")));
     let settings = Settings { horizon: Some(Duration::from_secs(600)), ..Settings::default() };
     let mut pipeline = Pipeline::new(Inventory::new(objects.collect(), &Grouping::default()), settings);
@@ -131,7 +139,10 @@ fn metrics_of_a_job(pods: usize, peers: usize) -> String {
             for to in (1..=peers).map(|step| (from + step) % pods) {
                 let at =
                     start.plus(Duration::from_secs(4 * u64::from(round)) + Duration::from_nanos(from as u64));
-                pipeline.observe(Observation::Flow(denied((from, 40_000 + round), to, at, &node)));
+                let policy = named.then(|| format!("policy-{from}-{to}"));
+                let port = 40_000 + round;
+                let flow = denied((from, port), to, at, &node, policy.as_deref());
+                pipeline.observe(Observation::Flow(flow));
             }
         }
     }
@@ -151,7 +162,7 @@ fn a_job_of_ten_thousand_pods_has_as_many_series_as_a_small_one() {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect::<Vec<_>>()
     };
-    let (small, large) = (metrics_of_a_job(12, 3), metrics_of_a_job(10_000, 3));
+    let (small, large) = (metrics_of_a_job(12, 3, false), metrics_of_a_job(10_000, 3, false));
     assert_eq!(series(&small), series(&large));
     let dropped =
         large.lines().find(|line| line.starts_with("firedoor_job_dropped_connections_total{")).unwrap();
@@ -160,4 +171,12 @@ fn a_job_of_ten_thousand_pods_has_as_many_series_as_a_small_one() {
     for secret in ["big-worker-", "10.1.", "29500", "4000"] {
         assert!(series(&large).iter().all(|series| !series.contains(secret)), "{secret} is in a label");
     }
+}
+
+#[test]
+fn policies_that_a_source_names_are_few_series() {
+    let text = metrics_of_a_job(12, 3, true);
+    let series: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("firedoor_job_blocking_policy{")).collect();
+    assert_eq!(series.len(), firedoor_core::ledger::MAX_NAMED, "{series:?}");
 }

@@ -6,7 +6,7 @@ use firedoor_core::drop_reason::DropReason;
 use firedoor_core::facts::Protocol;
 use firedoor_core::observation::{Direction, End, Flow, NamedPolicy, Reserved, SourceKind, TcpFlags};
 
-use super::super::convert::Unusable;
+use super::super::convert::{Unusable, check_names, is_policy};
 use super::super::values;
 use super::super::wire::{BYTES, Damage, Fields, NUMBER};
 use super::{Outer, Time};
@@ -211,11 +211,11 @@ impl<'a> Parts<'a> {
                 _ => fields.skip(field, kind)?,
             }
         }
-        if name.is_empty() || self.denied_by.len() >= MAX_POLICIES {
-            return Ok(());
-        }
         let kind = values::policy_kind(named, namespace, derived);
         let policy = NamedPolicy { kind, namespace, name, direction };
+        if !is_policy(&policy) || self.denied_by.len() >= MAX_POLICIES {
+            return Ok(());
+        }
         // Egress comes first, in whatever order the fields were written.
         let place = match direction {
             Direction::Egress => self.denied_by.partition_point(|p| p.direction == Direction::Egress),
@@ -240,6 +240,8 @@ impl<'a> Parts<'a> {
         if !told(&src) && !told(&dst) {
             return Err(Unusable::NoEnds);
         }
+        let observer = if self.node.is_empty() { outer.node()? } else { self.node };
+        check_names([&src, &dst], observer)?;
         let reason = || {
             let described = u32::try_from(self.described).ok().filter(|code| *code != 0);
             let number = (self.drop_reason != 0).then_some(self.drop_reason);
@@ -247,7 +249,7 @@ impl<'a> Parts<'a> {
         };
         Ok(Flow {
             at,
-            observer: if self.node.is_empty() { outer.node()? } else { self.node },
+            observer,
             source: SourceKind::Hubble,
             kind,
             sub_kind,

@@ -182,6 +182,8 @@ pub(super) fn rings_of(nodes: &[Node], asked: Asked) -> Rings {
 pub(super) fn told(status: &Status) -> String {
     let text = match (std::error::Error::source(status), status.message(), status.code()) {
         (Some(cause), ..) => super::connect::chain(cause),
+        // A stream that is over, with nothing wrong: the code's own text speaks of success.
+        (None, "", Code::Ok) => "the server ended the stream".to_owned(),
         (None, "", code) => code.to_string(),
         (None, message, Code::Unavailable | Code::Unknown) => message.to_owned(),
         (None, message, code) => format!("{message} ({code:?})"),
