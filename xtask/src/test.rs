@@ -104,7 +104,7 @@ const STEPS: [Step; 14] = [
     Step {
         name: "kernel",
         speed: Speed::Minutes,
-        repeat: "cargo xtask ebpf && cargo test -p firedoor -p firedoor-tests --features firedoor/ebpf,firedoor-tests/kernel --lib --test kernel",
+        repeat: "cargo xtask ebpf && cargo test -p firedoor -p firedoor-tests --features firedoor/ebpf,firedoor-tests/kernel --lib --test kernel --test kernel_cycles",
         run: kernel,
     },
     Step { name: "lab", speed: Speed::Minutes, repeat: "cargo xtask lab all", run: lab },
@@ -197,7 +197,7 @@ fn kernel(root: &Path) -> Result<Outcome> {
         return Ok(Outcome::NotChecked(why));
     }
     setup::ensure(root, Purpose::Lab)?;
-    with_probes(root, &["test"], &["--lib", "--test", "kernel"])
+    with_probes(root, &["test"], &["--lib", "--test", "kernel", "--test", "kernel_cycles"])
 }
 
 /// Every scenario of the lab, with the real agent.
