@@ -167,7 +167,7 @@ fn enter<'a, K: Ord + Copy>(
         *count += 1;
         if of.len() == of.capacity() {
             // There may be thousands of such lists: doubling them would waste much.
-            of.reserve_exact(of.len() / 8 + 1);
+            of.reserve_exact(of.len() / 16 + 1);
         }
         of.insert(place, (key, new()));
         place
