@@ -72,14 +72,14 @@ impl Handshakes {
     pub(super) fn follow(
         &mut self,
         observer: ObserverId,
-        sighting: Sighting,
+        sighting: &Sighting,
         window: &mut Window,
         room: usize,
     ) -> bool {
         let Some(ends) = sighting.ends else { return true };
         self.known.turn(sighting.at);
-        let Some(conversation) = self.orient(observer, &ends, &sighting) else { return true };
-        let Some(event) = Event::of(&sighting, conversation.answer) else { return true };
+        let Some(conversation) = self.orient(observer, &ends, sighting) else { return true };
+        let Some(event) = Event::of(sighting, conversation.answer) else { return true };
         let id = self.fingerprint(observer, &conversation.key, conversation.src_port, conversation.dst_port);
         let mut handshake = self.known.get(id).unwrap_or_default();
         if handshake.has(Step::Answered) && matches!(event, Event::CompletedOnce) {
@@ -90,7 +90,7 @@ impl Handshakes {
             return false;
         }
         window.pairs.port(conversation.key, conversation.dst_port, |port| {
-            event.enter(&mut handshake, port, &sighting);
+            event.enter(&mut handshake, port, sighting);
         });
         self.known.put(id, handshake)
     }

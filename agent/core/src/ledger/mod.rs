@@ -28,7 +28,7 @@ pub use account::{Account, Accounts, Totals};
 use handshake::Handshakes;
 use kernel::Kernel;
 pub use named::{MAX_NAMED, Named};
-use observer::{Admission, Clocks, Held};
+use observer::{Admission, Clocks, Held, Timeliness};
 pub use observer::{ObserverId, Observers};
 pub use pairs::Pairs;
 use recent::Recent;
@@ -95,7 +95,7 @@ impl Ledger {
     /// with whether an end was missing from the inventory.
     pub fn flow(&mut self, flow: &Flow<'_>, concerns: impl FnOnce() -> Result<Sighting, bool>) {
         let known = self.recent.seen(flow);
-        self.take(known, flow.observer, flow.at, flow.source, || Ok(Held::Sighting(Box::new(concerns()?))));
+        self.take(known, flow.observer, flow.at, flow.source, || Ok(Held::Sighting(concerns()?)));
     }
 
     /// Takes a socket's step, like [`Ledger::flow`].
@@ -105,15 +105,13 @@ impl Ledger {
         concerns: impl FnOnce() -> Result<KernelSighting, bool>,
     ) {
         let known = self.recent.seen_step(event);
-        self.take(known, event.observer, event.at, event.source, || Ok(Held::Kernel(Box::new(concerns()?))));
+        self.take(known, event.observer, event.at, event.source, || Ok(Held::Kernel(concerns()?)));
     }
 
     /// Takes drops in aggregate, like [`Ledger::flow`]: one event, however many packets.
     pub fn drops(&mut self, drops: &Drops<'_>, concerns: impl FnOnce() -> Result<KernelSighting, bool>) {
         let known = self.recent.seen_drops(drops);
-        self.take(known, drops.observer, drops.last, drops.source, || {
-            Ok(Held::Kernel(Box::new(concerns()?)))
-        });
+        self.take(known, drops.observer, drops.last, drops.source, || Ok(Held::Kernel(concerns()?)));
     }
 
     fn take(
@@ -134,22 +132,18 @@ impl Ledger {
             totals.rejected += 1;
             return;
         };
-        let held = concerns().unwrap_or_else(|unresolved| Held::Nobodys { source, unresolved });
-        match self.clocks.admit(observer, at, held) {
-            Admission::Now(event) => {
-                let late = self.clocks.is_late(observer, source, at);
-                self.enter(observer, at, event, late);
-                self.close_what_is_due();
-                return;
+        let event = concerns().unwrap_or_else(|unresolved| Held::Nobodys { source, unresolved });
+        if let Some(timeliness) = self.clocks.pass(observer, source, at) {
+            self.enter(observer, at, event, timeliness);
+            self.close_what_is_due();
+            return;
+        }
+        if let Admission::Process(events) = self.clocks.admit(observer, at, event) {
+            // They came in time, and waited for their clock to be believed.
+            for (at, event) in events {
+                self.enter(observer, at, event, Timeliness::InTime);
             }
-            Admission::Process(events) => {
-                // They came in time, and waited for their clock to be believed.
-                for (at, event) in events {
-                    self.enter(observer, at, event, false);
-                }
-                self.close_what_is_due();
-            }
-            Admission::Wait => {}
+            self.close_what_is_due();
         }
         self.settle_rejections();
     }
@@ -180,12 +174,12 @@ impl Ledger {
         }
     }
 
-    fn enter(&mut self, observer: ObserverId, at: Timestamp, event: Held, late: bool) {
+    fn enter(&mut self, observer: ObserverId, at: Timestamp, event: Held, timeliness: Timeliness) {
         let start = at.floor_to(self.settings.window);
         let source = event.source();
         self.accounts.saw(source, at);
         let totals = self.accounts.count(source);
-        if late || start < self.closed_until {
+        if timeliness == Timeliness::Late || start < self.closed_until {
             totals.late += 1;
             return;
         }
@@ -209,7 +203,7 @@ impl Ledger {
         }
         let room = self.settings.max_pairs;
         let kept = match event {
-            Held::Sighting(sighting) => self.handshakes.follow(observer, *sighting, window, room),
+            Held::Sighting(sighting) => self.handshakes.follow(observer, &sighting, window, room),
             Held::Kernel(sighting) => {
                 self.carried.extend(kernel::carrying(&sighting));
                 self.kernel.follow(observer, &sighting, window, room)
@@ -278,7 +272,7 @@ impl Ledger {
     fn settle(&mut self) {
         for (observer, events) in self.clocks.finish() {
             for (at, event) in events {
-                self.enter(observer, at, event, false);
+                self.enter(observer, at, event, Timeliness::InTime);
             }
         }
         self.settle_rejections();

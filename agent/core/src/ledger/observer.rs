@@ -102,8 +102,8 @@ impl Observers {
 /// An event on its way into a window.
 #[derive(Clone)]
 pub(super) enum Held {
-    Sighting(Box<Sighting>),
-    Kernel(Box<KernelSighting>),
+    Sighting(Sighting),
+    Kernel(KernelSighting),
     Nobodys { source: SourceKind, unresolved: bool },
 }
 
@@ -120,10 +120,15 @@ impl Held {
 
 type Events = Vec<(Timestamp, Held)>;
 
-/// What to do with an event.
+/// Whether an event came before its window may have been closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Timeliness {
+    InTime,
+    Late,
+}
+
+/// What to do with an event that cannot just pass.
 pub(super) enum Admission {
-    /// Process this one now: nothing waited for it.
-    Now(Held),
     /// Process these now (the event, and any that waited for it).
     Process(Events),
     /// It waits.
@@ -186,7 +191,30 @@ impl Clocks {
         source.and_then(|source| self.lateness_of.get(&source)).copied().unwrap_or(self.lateness)
     }
 
-    /// Decides whether the time of an event can be believed.
+    /// The usual case: the time of an event can be believed, and none waits to be. `None`: [`Clocks::admit`] is to decide.
+    pub(super) fn pass(
+        &mut self,
+        observer: ObserverId,
+        source: SourceKind,
+        at: Timestamp,
+    ) -> Option<Timeliness> {
+        if self.ceiling.is_some_and(|ceiling| at > ceiling) {
+            return None;
+        }
+        let teller = self.teller(observer, source);
+        let lateness = self.lateness(teller);
+        let clock = self.clocks.entry(teller).or_default();
+        let anchor = clock.high.or(self.high)?;
+        if at > anchor.plus(self.max_jump) || !clock.held.is_empty() {
+            return None;
+        }
+        let high = clock.high.map_or(at, |high| high.max(at));
+        clock.high = Some(high);
+        self.high = self.high.max(Some(high));
+        Some(if at < high.minus(lateness) { Timeliness::Late } else { Timeliness::InTime })
+    }
+
+    /// Decides whether the time of an event can be believed that could not just pass.
     pub(super) fn admit(&mut self, observer: ObserverId, at: Timestamp, event: Held) -> Admission {
         if self.ceiling.is_some_and(|ceiling| at > ceiling) {
             self.reject(&[(at, event)]);
@@ -198,11 +226,6 @@ impl Clocks {
         let clock = self.clocks.entry(teller).or_default();
         let anchor = clock.high.or(reference);
         let believable = anchor.is_some_and(|anchor| at <= anchor.plus(self.max_jump));
-        if believable && clock.held.is_empty() {
-            clock.high = clock.high.max(Some(at));
-            self.high = self.high.max(Some(at));
-            return Admission::Now(event);
-        }
         if believable {
             // Whatever waited is judged by this event's time: near it, or from an impossible one.
             let limit = anchor.map_or(at, |anchor| anchor.max(at)).plus(self.max_jump);
@@ -269,13 +292,6 @@ impl Clocks {
             }
             None => at,
         }
-    }
-
-    /// Whether an event of this node at this time comes too late.
-    pub(super) fn is_late(&self, observer: ObserverId, source: SourceKind, at: Timestamp) -> bool {
-        let teller = self.teller(observer, source);
-        let high = self.clocks.get(&teller).and_then(|clock| clock.high);
-        high.is_some_and(|high| at < high.minus(self.lateness(teller)))
     }
 
     /// Every window that ends by this time can be closed: no node that still reports may add to it. A node that

@@ -141,8 +141,8 @@ impl Recent {
         if set.contains(&fingerprint) {
             return true;
         }
-        set.copy_within(..SET - 1, 1);
-        set[0] = fingerprint;
+        let [a, b, c, d, e, f, g, _] = *set;
+        *set = [fingerprint, a, b, c, d, e, f, g];
         false
     }
 
