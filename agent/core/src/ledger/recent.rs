@@ -12,8 +12,12 @@ use crate::time::Timestamp;
 
 /// Events are remembered in sets of so many, the newest of each.
 const SET: usize = 8;
-/// How many sets there are: 2^18 of the newest events in all, 2 MiB when full.
-const SETS: usize = 1 << 15;
+/// So many sets belong together, 16 KiB: what happened about the same time lies there, and stays in the processor's cache.
+const SETS_OF_A_TIME: usize = 1 << 8;
+/// How many times there are: 2^18 of the newest events in all, 2 MiB when full.
+const TIMES: usize = 1 << 7;
+/// About the same time: within 2^20 ns, a millisecond.
+const TIME_BITS: u32 = 20;
 
 /// Entries of [`Recently`] live for one to two of these in silence; the longest pause between two SYNs of one handshake
 /// is 64 s (Linux, tcp_syn_retries 6).
@@ -85,7 +89,7 @@ impl Recent {
     /// Remembers the event; whether it had been seen before.
     pub(super) fn seen(&mut self, flow: &Flow<'_>) -> bool {
         let fingerprint = self.fingerprint(flow);
-        self.remember(fingerprint)
+        self.remember(flow.at, fingerprint)
     }
 
     /// Remembers a message about lost events; whether it had been seen before.
@@ -97,7 +101,7 @@ impl Recent {
             loss.cause,
             loss.count,
         ));
-        self.remember(fingerprint)
+        self.remember(loss.at.unwrap_or_default(), fingerprint)
     }
 
     /// Remembers a socket's step; whether it had been seen before.
@@ -118,7 +122,7 @@ impl Recent {
             SocketStep::Closed(carried) => (8_u8, counters(carried)).hash(&mut h),
         }
         let fingerprint = h.finish();
-        self.remember(fingerprint)
+        self.remember(event.at, fingerprint)
     }
 
     /// Remembers drops; whether they had been told before.
@@ -128,15 +132,17 @@ impl Recent {
         (address(&drops.src), address(&drops.dst), drops.what, drops.reason).hash(&mut h);
         (drops.direction, drops.packets, drops.attempts).hash(&mut h);
         let fingerprint = h.finish();
-        self.remember(fingerprint)
+        self.remember(drops.last, fingerprint)
     }
 
-    fn remember(&mut self, fingerprint: u64) -> bool {
+    /// Two of one fingerprint have the same time.
+    fn remember(&mut self, at: Timestamp, fingerprint: u64) -> bool {
         if self.sets.is_empty() {
-            self.sets = vec![[0; SET]; SETS];
+            self.sets = vec![[0; SET]; TIMES * SETS_OF_A_TIME];
         }
         let fingerprint = fingerprint.max(1);
-        let place = usize::try_from(fingerprint).unwrap_or(0) % SETS;
+        let time = usize::try_from(self.hasher.hash_one(at.nanos() >> TIME_BITS)).unwrap_or(0) % TIMES;
+        let place = time * SETS_OF_A_TIME + usize::try_from(fingerprint).unwrap_or(0) % SETS_OF_A_TIME;
         let Some(set) = self.sets.get_mut(place) else { return false };
         if set.contains(&fingerprint) {
             return true;
