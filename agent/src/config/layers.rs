@@ -150,11 +150,23 @@ impl Effective {
                 |refused: &Refused| ConfigError::Flag { given: harmless(written), what: refused.what() };
             wrong.extend(refused.iter().map(flag));
         }
+        wrong.extend(effective.alone());
         match wrong.len() {
             0 => Ok(effective),
             1 => Err(wrong.remove(0)),
             _ => Err(ConfigError::Several(wrong)),
         }
+    }
+
+    fn alone(&self) -> Option<ConfigError> {
+        let (certificate, key) = ("hubble.tlsCert", "hubble.tlsKey");
+        let (set, missing) = match (&self.config.hubble.tls_cert, &self.config.hubble.tls_key) {
+            (Some(_), None) => (certificate, key),
+            (None, Some(_)) => (key, certificate),
+            _ => return None,
+        };
+        let origin = self.origins.get(set).cloned().unwrap_or(Origin::Default);
+        Some(ConfigError::Alone { set, origin, missing })
     }
 
     /// Takes a file; what is wrong with its keys comes back, in the order of its lines.

@@ -61,6 +61,16 @@ pub enum ConfigError {
         /// What is wrong.
         what: String,
     },
+    /// A setting that says nothing without another one.
+    #[error("{set} ({origin}) is set without {missing}: they go together")]
+    Alone {
+        /// The key that is set.
+        set: &'static str,
+        /// Where.
+        origin: Origin,
+        /// The key that is missing.
+        missing: &'static str,
+    },
     /// More than one of these.
     #[error("these settings are wrong:{}", lines(.0))]
     Several(Vec<ConfigError>),

@@ -260,3 +260,17 @@ fn variables_are_distinct() {
     variables.dedup();
     assert_eq!(variables.len(), count);
 }
+
+#[test]
+fn a_certificate_goes_with_its_key() {
+    assert!(parsed("[hubble]\ntlsCert = \"/a\"\ntlsKey = \"/b\"\n").is_ok());
+    let error = parsed("[hubble]\n\ntlsCert = \"/a\"\n").unwrap_err();
+    assert!(
+        error.contains("hubble.tlsCert (") && error.contains(":3) is set without hubble.tlsKey"),
+        "{error}"
+    );
+    let flag = [("hubble.tlsKey", "/b")];
+    let error = layered("", &[], &flag).unwrap_err();
+    assert!(error.contains("hubble.tlsKey (flag) is set without hubble.tlsCert"), "{error}");
+    assert!(layered("", &[("FIREDOOR_HUBBLE_TLS_CERT", "/a")], &flag).is_ok());
+}
