@@ -141,7 +141,7 @@ impl Recent {
             self.sets = vec![[0; SET]; TIMES * SETS_OF_A_TIME];
         }
         let fingerprint = fingerprint.max(1);
-        let time = usize::try_from(self.hasher.hash_one(at.nanos() >> TIME_BITS)).unwrap_or(0) % TIMES;
+        let time = usize::try_from(at.nanos() >> TIME_BITS).unwrap_or(0) % TIMES;
         let place = time * SETS_OF_A_TIME + usize::try_from(fingerprint).unwrap_or(0) % SETS_OF_A_TIME;
         let Some(set) = self.sets.get_mut(place) else { return false };
         if set.contains(&fingerprint) {

@@ -302,3 +302,21 @@ fn more_nodes_than_a_cluster_has_are_rejected() {
     assert_eq!((totals.received, totals.rejected), (nodes, 101));
     assert!(ledger.take_closed().len() < MAX_OBSERVERS);
 }
+
+/// As a server's ring sends it again: the newest 65,535, at any rate it may have been filled at.
+#[test]
+fn what_a_whole_ring_held_is_recognised() {
+    for apart in [2_000, 20_000, 100_000] {
+        let mut ledger = Ledger::new(Settings::default());
+        let event = |nth: u64| Event { at: START + nth * apart, port: (nth % 50_000) as u16, ..at(0) };
+        let mut tell = |nth: u64| {
+            let event = event(nth);
+            ledger.flow(&event.flow(), || event.concerns());
+        };
+        (0..100_000).for_each(&mut tell);
+        (34_465..100_000).for_each(&mut tell);
+        let Totals { received, duplicate, .. } = ledger.totals();
+        assert_eq!(received, 165_535);
+        assert!(duplicate > 65_000, "{duplicate} of 65,535 with {apart} ns between two");
+    }
+}
