@@ -267,16 +267,23 @@ impl<'a> Parts<'a> {
 }
 
 /// An address from its text.
+#[inline(always)]
 fn address(text: &[u8]) -> Option<IpAddr> {
-    if text.is_empty() {
-        return None;
+    match ipv4(text) {
+        Some(ip) => Some(IpAddr::V4(ip)),
+        None => other_address(text),
     }
-    ipv4(text).map(IpAddr::V4).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
+}
+
+#[cold]
+#[inline(never)]
+fn other_address(text: &[u8]) -> Option<IpAddr> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// The common form, faster than the standard library's parser and just as strict.
 fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
-    let (mut octets, mut index, mut value, mut digits) = ([0_u8; 4], 0_usize, 0_u16, 0_u8);
+    let (mut address, mut index, mut value, mut digits) = (0_u32, 0_u32, 0_u32, 0_u8);
     for byte in text {
         match byte {
             b'0'..=b'9' => {
@@ -284,21 +291,16 @@ fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
                 if digits == 3 || (digits > 0 && value == 0) {
                     return None;
                 }
-                value = value * 10 + u16::from(byte - b'0');
+                value = value * 10 + u32::from(byte - b'0');
                 digits += 1;
             }
-            b'.' if digits > 0 && index < 3 => {
-                *octets.get_mut(index)? = u8::try_from(value).ok()?;
-                (index, value, digits) = (index + 1, 0, 0);
+            b'.' if digits > 0 && index < 3 && value <= 255 => {
+                (address, index, value, digits) = (address << 8 | value, index + 1, 0, 0);
             }
             _ => return None,
         }
     }
-    if index != 3 || digits == 0 {
-        return None;
-    }
-    octets[3] = u8::try_from(value).ok()?;
-    Some(Ipv4Addr::from(octets))
+    (index == 3 && digits > 0 && value <= 255).then(|| Ipv4Addr::from_bits(address << 8 | value))
 }
 
 #[cfg(test)]
