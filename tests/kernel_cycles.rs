@@ -14,7 +14,7 @@ const CYCLES_PER_ROUND: u32 = 250;
 const PAGE_BYTES: u64 = 4096;
 
 /// How many programs, maps and links of ours the kernel holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Held {
     programs: usize,
     maps: usize,

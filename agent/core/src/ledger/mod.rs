@@ -133,17 +133,20 @@ impl Ledger {
             return;
         };
         let event = concerns().unwrap_or_else(|unresolved| Held::Nobodys { source, unresolved });
-        if let Some(timeliness) = self.clocks.pass(observer, source, at) {
-            self.enter(observer, at, event, timeliness);
-            self.close_what_is_due();
-            return;
-        }
-        if let Admission::Process(events) = self.clocks.admit(observer, at, event) {
-            // They came in time, and waited for their clock to be believed.
-            for (at, event) in events {
-                self.enter(observer, at, event, Timeliness::InTime);
+        match self.clocks.admit(observer, at, event) {
+            Admission::Now(event, timeliness) => {
+                self.enter(observer, at, event, timeliness);
+                self.close_what_is_due();
+                return;
             }
-            self.close_what_is_due();
+            Admission::Process(events) => {
+                // They came in time, and waited for their clock to be believed.
+                for (at, event) in events {
+                    self.enter(observer, at, event, Timeliness::InTime);
+                }
+                self.close_what_is_due();
+            }
+            Admission::Wait => {}
         }
         self.settle_rejections();
     }

@@ -127,8 +127,10 @@ pub(super) enum Timeliness {
     Late,
 }
 
-/// What to do with an event that cannot just pass.
+/// What to do with an event.
 pub(super) enum Admission {
+    /// Process this one now: nothing waited for it.
+    Now(Held, Timeliness),
     /// Process these now (the event, and any that waited for it).
     Process(Events),
     /// It waits.
@@ -191,30 +193,7 @@ impl Clocks {
         source.and_then(|source| self.lateness_of.get(&source)).copied().unwrap_or(self.lateness)
     }
 
-    /// The usual case: the time of an event can be believed, and none waits to be. `None`: [`Clocks::admit`] is to decide.
-    pub(super) fn pass(
-        &mut self,
-        observer: ObserverId,
-        source: SourceKind,
-        at: Timestamp,
-    ) -> Option<Timeliness> {
-        if self.ceiling.is_some_and(|ceiling| at > ceiling) {
-            return None;
-        }
-        let teller = self.teller(observer, source);
-        let lateness = self.lateness(teller);
-        let clock = self.clocks.entry(teller).or_default();
-        let anchor = clock.high.or(self.high)?;
-        if at > anchor.plus(self.max_jump) || !clock.held.is_empty() {
-            return None;
-        }
-        let high = clock.high.map_or(at, |high| high.max(at));
-        clock.high = Some(high);
-        self.high = self.high.max(Some(high));
-        Some(if at < high.minus(lateness) { Timeliness::Late } else { Timeliness::InTime })
-    }
-
-    /// Decides whether the time of an event can be believed that could not just pass.
+    /// Decides whether the time of an event can be believed.
     pub(super) fn admit(&mut self, observer: ObserverId, at: Timestamp, event: Held) -> Admission {
         if self.ceiling.is_some_and(|ceiling| at > ceiling) {
             self.reject(&[(at, event)]);
@@ -226,6 +205,13 @@ impl Clocks {
         let clock = self.clocks.entry(teller).or_default();
         let anchor = clock.high.or(reference);
         let believable = anchor.is_some_and(|anchor| at <= anchor.plus(self.max_jump));
+        if believable && clock.held.is_empty() {
+            let high = clock.high.map_or(at, |high| high.max(at));
+            clock.high = Some(high);
+            self.high = self.high.max(Some(high));
+            let late = at < high.minus(lateness);
+            return Admission::Now(event, if late { Timeliness::Late } else { Timeliness::InTime });
+        }
         if believable {
             // Whatever waited is judged by this event's time: near it, or from an impossible one.
             let limit = anchor.map_or(at, |anchor| anchor.max(at)).plus(self.max_jump);

@@ -269,13 +269,9 @@ impl<'a> Parts<'a> {
 /// An address from its text.
 #[inline(always)]
 fn address(text: &[u8]) -> Option<IpAddr> {
-    match ipv4(text) {
-        Some(ip) => Some(IpAddr::V4(ip)),
-        None => other_address(text),
-    }
+    ipv4(text).map(IpAddr::V4).or_else(|| other_address(text))
 }
 
-#[cold]
 #[inline(never)]
 fn other_address(text: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(text).ok()?.parse().ok()
